@@ -1,0 +1,129 @@
+"""The seams that ax-trainer owns: what its loop asks of a model, a mesh, a data stream and its surroundings.
+
+The trainer knows none of their classes. Arrays cross as numpy or jax arrays, trees of them as ``object`` (any pytree)
+or as the model's own type ``Params``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias, TypeVar
+
+import jax
+import numpy as np
+
+Params = TypeVar("Params")
+Tree = TypeVar("Tree")
+
+HostBatch: TypeAlias = Mapping[str, np.ndarray]
+"""What a batch source gives: named arrays whose first dim is the batch."""
+
+Batch: TypeAlias = Mapping[str, jax.Array]
+"""The same, on the devices."""
+
+Metrics: TypeAlias = Mapping[str, tuple[jax.Array, jax.Array]]
+"""Named scalars, each a weighted mean and its weight: means of several batches combine by weight."""
+
+
+class Model(Protocol[Params]):
+    """Something with parameters and a loss."""
+
+    def specs(self) -> object:
+        """A pytree congruent to the parameters; each leaf has ``shape``, ``dtype`` and ``axes`` (logical dim names)."""
+        ...
+
+    def init(self, key: jax.Array, /) -> Params:
+        """Fresh parameters, a pure function of ``key``; traced under jit so that they are born sharded."""
+        ...
+
+    def loss(self, params: Params, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
+        """The scalar to minimise and the metrics to report, of which ``"loss"`` with its weight (the number of targets) is one."""
+        ...
+
+
+class Partitioner(Protocol):
+    """Knows the devices: where parameters live and how a batch reaches them."""
+
+    def shardings(self, specs: object, /) -> object:
+        """A pytree of ``jax.sharding.Sharding`` congruent to ``specs`` (see ``Model.specs``)."""
+        ...
+
+    def replicated(self) -> jax.sharding.Sharding:
+        """The sharding of what every device holds whole: the step, keys, scalars."""
+        ...
+
+    def put(self, batch: HostBatch, /) -> Batch:
+        """The batch on the devices, split along its first dim; each process gives its own part."""
+        ...
+
+    def activate(self) -> AbstractContextManager[None]:
+        """A context in which steps are traced and compiled for these devices."""
+        ...
+
+
+class BatchSource(Protocol):
+    """A stream of batches that can tell and retake its position."""
+
+    def __next__(self) -> HostBatch:
+        """The next batch; StopIteration at the end."""
+        ...
+
+    def get_state(self) -> bytes:
+        """The position, such that after ``set_state`` the stream continues with the same batches."""
+        ...
+
+    def set_state(self, state: bytes, /) -> None: ...
+
+
+class Checkpointer(Protocol):
+    """Keeps states by step. A save is complete or absent, never half."""
+
+    def save(self, step: int, arrays: object, blobs: Mapping[str, bytes], /) -> None:
+        """Start saving a pytree of arrays, and bytes by name; the arrays may be donated once this returns."""
+        ...
+
+    def restore(self, step: int, abstract: Tree, /) -> tuple[Tree, Mapping[str, bytes]]:
+        """The arrays saved at ``step``, placed as the ``jax.ShapeDtypeStruct`` leaves of ``abstract`` say, and the bytes.
+
+        Raises ValueError that names the parameter when shapes or structure differ.
+        """
+        ...
+
+    def latest(self) -> int | None:
+        """The newest complete step, or None."""
+        ...
+
+    def wait(self) -> None:
+        """Return when all saves are complete; raise what went wrong with one."""
+        ...
+
+
+class MetricSink(Protocol):
+    """Where numbers go."""
+
+    def rewind(self, step: int, /) -> None:
+        """Training (re)starts after ``step``: forget whatever was written for later steps."""
+        ...
+
+    def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
+        """Record ``values`` at ``step`` under ``name`` ("train", or an evaluator's name); durable against a kill once it returns."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Hook(Protocol):
+    """Something to do between steps."""
+
+    def on_step(self, step: int, /) -> None:
+        """Called when ``step`` has been dispatched to the devices, which may still be at work on it."""
+        ...
+
+
+class StopSignal(Protocol):
+    """Tells the loop to save and return."""
+
+    def should_stop(self, step: int, /) -> bool:
+        """Asked after every step."""
+        ...
