@@ -1,0 +1,10 @@
+"""The part of the runtime that knows steps, not tensors: it imports neither JAX nor any third party."""
+
+from ._jsonl import JsonlSink as JsonlSink
+from ._jsonl import Record as Record
+from ._jsonl import read_jsonl as read_jsonl
+from ._local import Outcome as Outcome
+from ._local import run_locally as run_locally
+from ._run_folder import RunFolder as RunFolder
+from ._run_folder import RunFolderError as RunFolderError
+from ._signals import StopOnSignals as StopOnSignals
