@@ -1,0 +1,172 @@
+"""Configs of callables that know nothing of configs.
+
+``config_for(fn)`` reads the signature of ``fn`` and gives a config class whose fields are the parameters; building calls
+``fn``. ``partial_for(fn, **bound)`` describes ``fn`` itself with some parameters bound, for functions that are values: a
+kernel, an activation, a loss. Either way nested configs among the values are built first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Generic, ParamSpec, TypeVar, cast
+
+from ._config import Config, ConfigMeta, configs_in
+from ._errors import ConfigError
+from ._fields import REQUIRED, Field
+from .protocols import Buildable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class CallConfig(Config[T], Generic[T]):
+    """Describes the result of calling a function; its fields are the function's parameters."""
+
+    def make(self, **extras: object) -> T:
+        """Build the nested configs and call the function."""
+        args, kwargs = _arguments(self, extras)
+        return cast("T", _target(self)(*args, **kwargs))
+
+
+class PartialConfig(Config[F], Generic[F]):
+    """Describes a function with some of its parameters bound; its fields are the function's parameters, all optional."""
+
+    def make(self, **extras: object) -> F:
+        """Build the nested configs and bind the arguments; with none bound, the function itself."""
+        args, kwargs = _arguments(self, extras)
+        fn = _target(self)
+        return cast("F", functools.partial(fn, *args, **kwargs) if args or kwargs else fn)
+
+
+def config_for(fn: Callable[P, T]) -> Callable[P, CallConfig[T]]:
+    """The constructor of configs of calls of ``fn``: ``config_for(optax.adamw)(learning_rate=1e-3)``.
+
+    Statically it takes what ``fn`` takes. At run time a parameter without a default may be left open, for a parent to
+    fill at ``build``, and any argument may be a config; wrap it in ``built`` for the type checker's sake.
+    """
+    cls = _class_for(fn, CallConfig)
+    signature = _signature(fn)
+
+    def construct(*args: P.args, **kwargs: P.kwargs) -> CallConfig[T]:
+        bound = signature.bind_partial(*args, **kwargs)
+        return cast("CallConfig[T]", cls(**bound.arguments))
+
+    return construct
+
+
+def partial_for(fn: F, /, **bound: object) -> PartialConfig[F]:
+    """A config of ``fn`` itself, with ``bound`` arguments: ``partial_for(jax.nn.gelu, approximate=False)``."""
+    return cast("PartialConfig[F]", _class_for(fn, PartialConfig)(**bound))
+
+
+def built(config: Buildable[T]) -> T:
+    """``config`` under the type of what it builds, to be given as an argument to ``config_for(…)(…)``.
+
+    At run time it returns the config itself, which is built right before the call that it is an argument of.
+    """
+    return cast("T", config)
+
+
+def class_for_call(fn: Callable[..., object]) -> type[Config[object]]:
+    """The config class behind ``config_for(fn)``."""
+    return _class_for(fn, CallConfig)
+
+
+def class_for_partial(fn: Callable[..., object]) -> type[Config[object]]:
+    """The config class behind ``partial_for(fn)``."""
+    return _class_for(fn, PartialConfig)
+
+
+def _signature(fn: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(fn)
+    except (ValueError, TypeError) as e:
+        raise ConfigError(f"{fn!r} tells no signature, so it can't be a config; wrap it in a function") from e
+
+
+@functools.cache
+def _class_for(fn: Callable[..., object], kind: type[Config[object]]) -> type[Config[object]]:
+    if not callable(fn) or not hasattr(fn, "__qualname__"):
+        raise ConfigError(f"a config needs a function or a class with an import name, got {fn!r}")
+    try:
+        hints = typing.get_type_hints(fn.__init__ if isinstance(fn, type) else fn)  # type: ignore[misc]  # any class
+    except Exception:  # foreign annotations may be anything; unreadable ones are not checked
+        hints = {}
+    fields = {}
+    for name, parameter in _signature(fn).parameters.items():
+        hint: object = hints.get(name, object)
+        default: object = REQUIRED if parameter.default is parameter.empty else parameter.default
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            hint, default = tuple[object, ...], ()
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            hint, default = dict[str, object], REQUIRED
+        elif hint is not object:
+            hint = hint | Buildable if isinstance(hint, type) else typing.Union[hint, Buildable]  # noqa: UP007
+        optional = kind is PartialConfig or parameter.kind is parameter.VAR_KEYWORD
+        if kind is PartialConfig or (default is not REQUIRED and not _holdable(default)):
+            default, optional = REQUIRED, True
+        fields[name] = Field(name, hint, default, optional=optional)
+    name = f"{'call' if kind is CallConfig else 'partial'} {fn.__qualname__}"
+    cls = ConfigMeta(name, (kind,), {"__module__": fn.__module__, "__doc__": fn.__doc__, "__ax_target__": staticmethod(fn)})
+    cls.__ax_own__.update(fields)
+    cls.__ax_fields__.update(fields)
+    return cast("type[Config[object]]", cls)
+
+
+def _holdable(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_holdable, value))
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return False
+    return value is None or isinstance(value, bool | int | float | str | bytes | enum.Enum | Config) or (
+        callable(value) and hasattr(value, "__qualname__") and "<" not in value.__qualname__
+    )
+
+
+def _target(config: Config[object]) -> Callable[..., object]:
+    target = type(config).__ax_target__
+    assert target is not None
+    return target
+
+
+def _arguments(config: Config[object], extras: dict[str, object]) -> tuple[list[object], dict[str, object]]:
+    target = _target(config)
+    args: list[object] = []
+    kwargs: dict[str, object] = {}
+    parameters = _signature(target).parameters
+    config._check_extras(target, extras)
+    variadic = any(p.kind is p.VAR_POSITIONAL and config.__dict__.get(n) for n, p in parameters.items())
+    for name, parameter in parameters.items():
+        if name not in config.__dict__:
+            continue
+        value = _built(config.__dict__[name])
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            args.extend(cast("tuple[object, ...]", value))
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            kwargs.update(cast("dict[str, object]", value))
+        elif parameter.kind is parameter.POSITIONAL_ONLY or (
+            variadic and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ):
+            args.append(value)
+        else:
+            kwargs[name] = value
+    return args, {**kwargs, **extras}
+
+
+def _built(value: object) -> object:
+    if isinstance(value, Config):
+        return value.build()
+    if not any(configs_in(value, "")):
+        return value
+    if isinstance(value, dict):
+        return {k: _built(v) for k, v in value.items()}
+    items = [_built(item) for item in cast("list[object] | tuple[object, ...]", value)]
+    return items if isinstance(value, list) else tuple(items)
