@@ -1,0 +1,142 @@
+"""Text in, batches out: the whole pipeline behind one config.
+
+Files → documents → tokens → a held-out part and the rest → windows → batches. ``build`` does everything up to the windows; what
+``train`` and ``validation`` give is then a function of the config and the fingerprint alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import Literal, final
+
+import ax_config
+import numpy as np
+from ax_config import Buildable, config_for, field
+
+from ._batches import BatchStream, EvaluationBatches
+from ._byte_tokenizer import ByteTokenizer
+from ._errors import BadRecordError, BadRecordLog, DataError, Reason, Report
+from ._files import find_files, standard_library_paths
+from ._holdout import cut_in_two, holdout_mask
+from ._read import OnProgress, read_documents
+from ._token_store import TokenStore, Windows
+from .protocols import Tokenizer
+
+
+@final
+class TextInput:
+    """Tokenised text, split in two, ready to be dealt out.
+
+    Args:
+        cfg: What to read and how.
+        on_progress: Told the bytes of files done and to do while the text is read.
+        shard_index: Which part of every batch this process gets, of ``shard_count`` equal ones.
+        shard_count: How many processes share a batch.
+
+    Raises:
+        DataError: The text can't be used as asked; of the kind ``BadRecordError`` when it is one file or record.
+    """
+
+    class Config(ax_config.Config["TextInput"]):
+        """What to read, and how to deal it out."""
+
+        paths: tuple[str, ...] = field(default=(), help="files and folders; none means the running Python's library")
+        text_field: str = field(default="text", help="where the text is in a JSON line or a Parquet row")
+        on_bad_record: Literal["error", "skip"] = field(default="error", help="stop at a bad record, or count it")
+        tokenizer: Buildable[Tokenizer] = field(default_factory=lambda: config_for(ByteTokenizer)())
+        seq_length: int = field(default=256, help="tokens in a row")
+        batch_size: int = field(default=8, help="rows in a batch, over all processes")
+        holdout_fraction: float = field(default=0.05, help="how much to keep for validation")
+        seed: int = field(default=0, help="chooses the held-out documents and the order")
+        shuffle: bool = field(default=True, help="a new order every epoch; else the order of the files")
+
+    def __init__(
+        self,
+        cfg: Config,
+        /,
+        *,
+        on_progress: OnProgress | None = None,
+        shard_index: int = 0,
+        shard_count: int = 1,
+    ) -> None:
+        self.cfg = cfg
+        self.tokenizer = cfg.tokenizer.build()
+        """What text became tokens by, for prompts and samples."""
+        self._shard_index = shard_index
+        self._shard_count = shard_count
+
+        bad_records = BadRecordLog(cfg.on_bad_record)
+        if cfg.paths:
+            files = find_files(cfg.paths)
+            for path in files.empty:
+                bad_records.count(BadRecordError(str(path), None, Reason.EMPTY_FILE, "0 bytes"))
+            paths = files.paths
+        else:
+            paths = tuple(standard_library_paths())
+        documents = read_documents(paths, text_field=cfg.text_field, bad_records=bad_records, on_progress=on_progress)
+
+        first = list(itertools.islice(documents, 2))
+        if not first:
+            raise DataError(f"no documents in {len(paths)} files; {sum(bad_records.counts.values())} bad records")
+        cut = len(first) == 1 and cfg.holdout_fraction > 0
+        if cut:
+            first = list(cut_in_two(first[0], cfg.holdout_fraction))
+        store = TokenStore(self.tokenizer)
+        for document in itertools.chain(first, documents):
+            store.append(document)
+
+        if cut:
+            held_out = np.array([False, True])
+        else:
+            held_out = holdout_mask(store.digests, fraction=cfg.holdout_fraction, seed=cfg.seed)
+        self.train_windows: Windows = store.windows(~held_out, seq_length=cfg.seq_length)
+        """What ``train`` deals out."""
+        self.validation_windows: Windows | None = (
+            store.windows(held_out, seq_length=cfg.seq_length) if held_out.any() else None
+        )
+        """What ``validation`` deals out; None when nothing is held out."""
+        self.report = Report(
+            num_documents=len(store) - cut,
+            num_bytes=store.num_bytes,
+            num_tokens=store.num_tokens,
+            bad_records=bad_records.counts,
+            examples=bad_records.examples,
+        )
+        """What was read, and what was left out."""
+
+    def train(self) -> BatchStream:
+        """A new stream of training batches, at its beginning."""
+        return BatchStream(
+            self.train_windows,
+            batch_size=self.cfg.batch_size,
+            seed=self.cfg.seed,
+            shuffle=self.cfg.shuffle,
+            shard_index=self._shard_index,
+            shard_count=self._shard_count,
+        )
+
+    def validation(self, *, max_batches: int | None = None) -> EvaluationBatches:
+        """The held-out text as batches, to go over as often as wanted. Raises DataError when nothing is held out."""
+        if self.validation_windows is None:
+            raise DataError("nothing is held out to validate on: holdout_fraction is 0")
+        return EvaluationBatches(
+            self.validation_windows,
+            batch_size=self.cfg.batch_size,
+            max_batches=max_batches,
+            shard_index=self._shard_index,
+            shard_count=self._shard_count,
+        )
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes per target of the held-out text (of the training text when nothing is held out), for bits per byte."""
+        return (self.validation_windows or self.train_windows).bytes_per_token
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when any token of the text, the split or the order of documents does; not with the batches' settings."""
+        digest = hashlib.blake2b(self.train_windows.fingerprint.encode(), digest_size=16)
+        if self.validation_windows is not None:
+            digest.update(self.validation_windows.fingerprint.encode())
+        return digest.hexdigest()

@@ -1,0 +1,179 @@
+"""Conformance kits: what fits the seams of this package, and how to prove it.
+
+Each kit is a function that raises AssertionError with what was wrong. None needs a test framework.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from .protocols import Source, Tokenizer
+
+T = TypeVar("T")
+
+SAMPLE_TEXTS = (
+    "The quick brown fox jumps over the lazy dog.",
+    "def f(x):\n\treturn x  # two spaces\n",
+    "Größe, naïve, 東京, שלום, 🙂🏽",
+    "\u0000 control \u007f and a line\r\nend",
+    " leading and trailing ",
+)
+"""Texts that a tokenizer is tried on unless others are given."""
+
+
+class Stream(Protocol):
+    """An endless stream of batches that can tell and retake its position."""
+
+    def __next__(self) -> Mapping[str, np.ndarray]: ...
+
+    def get_state(self) -> bytes:
+        """The position after the last batch received."""
+        ...
+
+    def set_state(self, state: bytes, /) -> None:
+        """Continue from a position."""
+        ...
+
+
+class MakeStream(Protocol):
+    """Makes the stream of one of ``shard_count`` processes, at its beginning, each time anew."""
+
+    def __call__(self, *, shard_index: int, shard_count: int) -> Stream:
+        """The stream of process ``shard_index``."""
+        ...
+
+
+def check_source(source: Source[T], *, max_records: int = 64) -> None:
+    """A source has a length, and gives equal records for equal indices in whatever order they are asked for."""
+    length = len(source)
+    assert length >= 0, f"len() is {length}"
+    indices = sorted(
+        {index * max(length - 1, 0) // max(max_records - 1, 1) for index in range(max_records)} if length else ()
+    )
+    forwards = [source[index] for index in indices]
+    backwards = [source[index] for index in reversed(indices)][::-1]
+    for index, first, second in zip(indices, forwards, backwards, strict=True):
+        assert _equal(first, second), f"record {index} was {first!r}, and {second!r} when asked for again"
+    assert len(source) == length, f"len() was {length} and became {len(source)} by reading"
+
+
+def check_tokenizer(tokenizer: Tokenizer, *, texts: Sequence[str] = SAMPLE_TEXTS, lossless: bool = True) -> None:
+    """Ids are ``[T]`` int32 in the vocabulary, the same every time; ``decode`` undoes ``encode`` and survives any ids.
+
+    Set ``lossless=False`` for a tokenizer that normalises text.
+    """
+    vocab_size, eos_id = tokenizer.vocab_size, tokenizer.eos_id
+    assert vocab_size > 0, f"vocab_size is {vocab_size}"
+    assert 0 <= eos_id < vocab_size, f"eos_id {eos_id} is outside of the vocabulary of {vocab_size}"
+    empty = tokenizer.encode("")
+    assert empty.shape == (0,), f"the empty text has ids {empty!r}; encode adds no marks"
+    assert tokenizer.decode([]) == "", f"no ids give the text {tokenizer.decode([])!r}"
+    assert tokenizer.decode([eos_id]) == "", f"the end mark gives the text {tokenizer.decode([eos_id])!r}"
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert ids.dtype == np.int32, f"ids of {text!r} are {ids.dtype}, wanted int32"
+        assert ids.ndim == 1, f"ids of {text!r} have shape {ids.shape}, wanted [T]"
+        outside = ids[(ids < 0) | (ids >= vocab_size)]
+        assert not outside.size, f"ids of {text!r} outside of the vocabulary of {vocab_size}: {outside[:5]}"
+        assert eos_id not in ids, f"ids of {text!r} hold the end mark {eos_id}"
+        assert np.array_equal(ids, tokenizer.encode(text)), f"ids of {text!r} differ when asked for again"
+        decoded = tokenizer.decode(ids)
+        assert decoded == tokenizer.decode(ids.tolist()), (
+            f"{text!r}: an array and a list of the same ids give other texts"
+        )
+        if lossless:
+            assert decoded == text, f"{text!r} came back as {decoded!r}"
+        for end in range(len(ids)):
+            assert isinstance(tokenizer.decode(ids[:end]), str), f"the first {end} ids of {text!r} give no text"
+
+
+def check_batch_stream(
+    make_stream: MakeStream,
+    *,
+    num_batches: int = 6,
+    shard_counts: Sequence[int] = (1, 2),
+    states_move_between_counts: bool = True,
+) -> None:
+    """Streams are deterministic, resume exactly at any batch, and the shards partition the global batch in order.
+
+    Args:
+        make_stream: Makes fresh streams of the same data.
+        num_batches: How far to look; choose more than an epoch to cover its end.
+        shard_counts: Into how many parts to cut; each must divide the batch.
+        states_move_between_counts: Whether a state of one number of shards holds for another.
+    """
+    reference = make_stream(shard_index=0, shard_count=1)
+    states = [reference.get_state()]
+    batches = []
+    for _ in range(num_batches):
+        batches.append(_copy(next(reference)))
+        states.append(reference.get_state())
+    for state in states:
+        assert isinstance(state, bytes), f"get_state gave {type(state).__name__}, wanted bytes"
+    _assert_well_formed(batches)
+
+    again = make_stream(shard_index=0, shard_count=1)
+    for step, batch in enumerate(batches):
+        _assert_equal(next(again), batch, f"a second stream's batch {step}")
+
+    for step, state in enumerate(states[:-1]):
+        resumed = make_stream(shard_index=0, shard_count=1)
+        resumed.set_state(state)
+        assert resumed.get_state() == state, f"the state {state!r} that was set reads back as {resumed.get_state()!r}"
+        for later, batch in enumerate(batches[step:], step):
+            _assert_equal(next(resumed), batch, f"resumed after {step} batches: batch {later}")
+
+    # `again` is at the end, with its read-ahead running: it has to go back, and stay there without being asked twice.
+    again.set_state(states[0])
+    _assert_equal(next(again), batches[0], "taken back to the beginning: batch 0")
+    assert again.get_state() == states[1], "a stream that was taken back has another state than one that went there"
+
+    for count in shard_counts:
+        shards = [make_stream(shard_index=index, shard_count=count) for index in range(count)]
+        start = 0
+        if states_move_between_counts:
+            start = num_batches // 2
+            for shard in shards:
+                shard.set_state(states[start])
+        for step, batch in enumerate(batches[start:], start):
+            parts = [next(shard) for shard in shards]
+            joined = {name: np.concatenate([part[name] for part in parts]) for name in batch}
+            _assert_equal(joined, batch, f"{count} shards joined: batch {step}")
+            sizes = {len(part[name]) for part in parts for name in batch}
+            assert len(sizes) == 1, f"{count} shards: batch {step} is cut into unequal parts of {sorted(sizes)} rows"
+
+
+def _assert_well_formed(batches: Sequence[Mapping[str, np.ndarray]]) -> None:
+    for before, after in itertools.pairwise(batches):
+        shapes = [{name: (value.shape, value.dtype) for name, value in batch.items()} for batch in (before, after)]
+        assert shapes[0] == shapes[1], f"batches differ in names, shapes or dtypes: {shapes[0]} and {shapes[1]}"
+    for name, value in batches[0].items():
+        assert isinstance(value, np.ndarray), f"{name!r} is {type(value).__name__}, wanted a numpy array"
+        assert value.ndim >= 1, f"{name!r} has no batch dim"
+    sizes = {len(value) for value in batches[0].values()}
+    assert len(sizes) == 1, f"the arrays of a batch have different numbers of rows: {sorted(sizes)}"
+
+
+def _assert_equal(got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], what: str) -> None:
+    assert got.keys() == wanted.keys(), f"{what}: wanted {sorted(wanted)}, got {sorted(got)}"
+    for name, value in wanted.items():
+        same = got[name].dtype == value.dtype and np.array_equal(got[name], value)
+        assert same, f"{what} differs in {name!r}: wanted\n{value}\ngot\n{got[name]}"
+
+
+def _copy(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: np.array(value) for name, value in batch.items()}
+
+
+def _equal(first: object, second: object) -> bool:
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(first, second)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_equal(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    return bool(first == second)
