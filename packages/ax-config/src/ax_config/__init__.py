@@ -21,6 +21,7 @@ from ._errors import UnknownFieldError as UnknownFieldError
 from ._fields import REQUIRED as REQUIRED
 from ._fields import Field as Field
 from ._fields import field as field
+from ._modify import AnyModifier as AnyModifier
 from ._modify import Modifier as Modifier
 from ._modify import chain as chain
 from ._modify import replacing as replacing

@@ -15,9 +15,10 @@ import typing
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar, cast
 
-from ._config import Config, ConfigMeta, configs_in
-from ._errors import ConfigError
+from ._config import Config, ConfigMeta, configs_in, fields_of, revive
+from ._errors import ConfigError, UnknownFieldError, nearest
 from ._fields import REQUIRED, Field
+from ._typecheck import compile_check, resolve
 from .protocols import Buildable
 
 P = ParamSpec("P")
@@ -33,6 +34,10 @@ class CallConfig(Config[T], Generic[T]):
         args, kwargs = _arguments(self, extras)
         return cast("T", _target(self)(*args, **kwargs))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles hold the function by its import name."""
+        return _revive, (CallConfig, _target(self), dict(self.__dict__))
+
 
 class PartialConfig(Config[F], Generic[F]):
     """Describes a function with some of its parameters bound; its fields are the function's parameters, all optional."""
@@ -43,6 +48,14 @@ class PartialConfig(Config[F], Generic[F]):
         fn = _target(self)
         return cast("F", functools.partial(fn, *args, **kwargs) if args or kwargs else fn)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles hold the function by its import name."""
+        return _revive, (PartialConfig, _target(self), dict(self.__dict__))
+
+
+def _revive(kind: type[Config[object]], fn: Callable[..., object], values: dict[str, object]) -> Config[object]:
+    return revive(_class_for(fn, kind), values)
+
 
 def config_for(fn: Callable[P, T]) -> Callable[P, CallConfig[T]]:
     """The constructor of configs of calls of ``fn``: ``config_for(optax.adamw)(learning_rate=1e-3)``.
@@ -52,8 +65,13 @@ def config_for(fn: Callable[P, T]) -> Callable[P, CallConfig[T]]:
     """
     cls = _class_for(fn, CallConfig)
     signature = _signature(fn)
+    fields = fields_of(cls)
+    variadic = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
     def construct(*args: P.args, **kwargs: P.kwargs) -> CallConfig[T]:
+        for name in kwargs:
+            if name not in fields and not variadic:
+                raise UnknownFieldError(f"{cls.__qualname__} has no parameter {name!r}; {nearest(name, fields)}")
         bound = signature.bind_partial(*args, **kwargs)
         return cast("CallConfig[T]", cls(**bound.arguments))
 
@@ -92,12 +110,9 @@ def _signature(fn: Callable[..., object]) -> inspect.Signature:
 
 @functools.cache
 def _class_for(fn: Callable[..., object], kind: type[Config[object]]) -> type[Config[object]]:
-    if not callable(fn) or not hasattr(fn, "__qualname__"):
+    if not hasattr(fn, "__qualname__"):
         raise ConfigError(f"a config needs a function or a class with an import name, got {fn!r}")
-    try:
-        hints = typing.get_type_hints(fn.__init__ if isinstance(fn, type) else fn)  # type: ignore[misc]  # any class
-    except Exception:  # foreign annotations may be anything; unreadable ones are not checked
-        hints = {}
+    hints = _hints(fn)
     fields = {}
     for name, parameter in _signature(fn).parameters.items():
         hint: object = hints.get(name, object)
@@ -113,10 +128,27 @@ def _class_for(fn: Callable[..., object], kind: type[Config[object]]) -> type[Co
             default, optional = REQUIRED, True
         fields[name] = Field(name, hint, default, optional=optional)
     name = f"{'call' if kind is CallConfig else 'partial'} {fn.__qualname__}"
-    cls = ConfigMeta(name, (kind,), {"__module__": fn.__module__, "__doc__": fn.__doc__, "__ax_target__": staticmethod(fn)})
+    cls = ConfigMeta(
+        name, (kind,), {"__module__": fn.__module__, "__doc__": fn.__doc__, "__ax_target__": staticmethod(fn)}
+    )
     cls.__ax_own__.update(fields)
     cls.__ax_fields__.update(fields)
     return cast("type[Config[object]]", cls)
+
+
+def _hints(fn: Callable[..., object]) -> dict[str, object]:
+    """The types of the parameters, as far as they can be resolved; a foreign annotation may be anything."""
+    body: object = vars(fn).get("__init__", fn) if isinstance(fn, type) else fn
+    module = getattr(body, "__module__", fn.__module__)
+    hints: dict[str, object] = {}
+    for name, annotation in getattr(body, "__annotations__", {}).items():
+        try:
+            hint = resolve(annotation, module)
+            compile_check(hint, is_config=lambda _: False)
+        except (NameError, AttributeError, TypeError, SyntaxError):
+            continue
+        hints[name] = hint
+    return hints
 
 
 def _holdable(value: object) -> bool:
@@ -126,8 +158,10 @@ def _holdable(value: object) -> bool:
         return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return False
-    return value is None or isinstance(value, bool | int | float | str | bytes | enum.Enum | Config) or (
-        callable(value) and hasattr(value, "__qualname__") and "<" not in value.__qualname__
+    return (
+        value is None
+        or isinstance(value, bool | int | float | str | bytes | enum.Enum | Config)
+        or (callable(value) and hasattr(value, "__qualname__") and "<" not in value.__qualname__)
     )
 
 

@@ -25,11 +25,11 @@ import enum
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Generic, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast, dataclass_transform
 
 from ._errors import ConfigError, ConflictError, FieldTypeError, MissingFieldError, UnknownFieldError, nearest
 from ._fields import ABSENT, REQUIRED, Field, FieldSpec, field
-from ._typecheck import Check, Mismatch, compile_check, describe, resolve
+from ._typecheck import Check, MismatchError, compile_check, describe, resolve
 
 T_co = TypeVar("T_co", covariant=True)
 ConfigT = TypeVar("ConfigT", bound="Config[object]")
@@ -103,7 +103,7 @@ class ConfigMeta(type):
         """The resolved type of a field."""
         definer = next(base for base in cls.__mro__ if name in getattr(base, "__ax_own__", {}))
         owner = getattr(definer, "__ax_target__", None)
-        scopes = [vars(definer)]
+        scopes: list[Mapping[str, object]] = [vars(definer)]
         if isinstance(owner, type):
             scopes += [vars(owner), {owner.__name__: owner}]
         return resolve(cls.__ax_fields__[name].annotation, definer.__module__, *scopes)
@@ -126,6 +126,9 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
 
     __ax_target__: ClassVar[Callable[..., object] | None]
     __slots__ = ("__dict__", "__weakref__", "_ax_key", "_ax_parent")
+    if TYPE_CHECKING:
+        _ax_parent: ClassVar[Config[object] | None]  # set on instances; ClassVar keeps them from being fields
+        _ax_key: ClassVar[str]
     __hash__ = None  # type: ignore[assignment]  # configs change, so they can't be keys
 
     def __init__(self, **values: object) -> None:
@@ -148,23 +151,25 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
         if absent:
             raise MissingFieldError(f"{type(self).__qualname__}: no value for {', '.join(absent)}")
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Check and store a value; configs in it are copied."""
-        self._store(name, value, owned=False)
+    if not TYPE_CHECKING:  # a type checker has to see the fields alone, or it would allow every name
 
-    def __getattr__(self, name: str) -> object:
-        """Reached for names that are not set: says whether the field is open or unknown."""
-        if name.startswith("__") or name in ("_ax_parent", "_ax_key"):
-            raise AttributeError(name)
-        if name in type(self).__ax_fields__:
-            raise MissingFieldError(f"{path_to(self, name)} is not set")
-        raise self._unknown(name)
+        def __setattr__(self, name: str, value: object) -> None:
+            """Check and store a value; configs in it are copied."""
+            self._store(name, value, owned=False)
 
-    def __delattr__(self, name: str) -> None:
-        """Open a field again."""
-        if name not in self.__dict__:
-            getattr(self, name)
-        _orphan(self.__dict__.pop(name))
+        def __getattr__(self, name: str) -> object:
+            """Reached for names that are not set: says whether the field is open or unknown."""
+            if name.startswith("__") or name in ("_ax_parent", "_ax_key"):
+                raise AttributeError(name)
+            if name in type(self).__ax_fields__:
+                raise MissingFieldError(f"{path_to(self, name)} is not set")
+            raise self._unknown(name)
+
+        def __delattr__(self, name: str) -> None:
+            """Open a field again."""
+            if name not in self.__dict__:
+                getattr(self, name)
+            _orphan(self.__dict__.pop(name))
 
     def __eq__(self, other: object) -> bool:
         """Same class, same fields set, to equal values."""
@@ -172,7 +177,9 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
 
     def __repr__(self) -> str:
         """The constructor call that gives this config."""
-        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in type(self).__ax_fields__ if name in self.__dict__)
+        inside = ", ".join(
+            f"{name}={self.__dict__[name]!r}" for name in type(self).__ax_fields__ if name in self.__dict__
+        )
         return f"{type(self).__qualname__}({inside})"
 
     def __deepcopy__(self: ConfigT, memo: dict[int, object]) -> ConfigT:
@@ -182,6 +189,10 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
     def __copy__(self: ConfigT) -> ConfigT:
         """Copies are always deep."""
         return self.clone()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles hold the class and the values."""
+        return revive, (type(self), dict(self.__dict__))
 
     def clone(self: ConfigT, **changes: object) -> ConfigT:
         """A copy that shares nothing with this tree, with ``changes`` set on it."""
@@ -255,7 +266,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
             raise self._unknown(name)
         try:
             value = cls.check_of(name)(value)
-        except Mismatch:
+        except MismatchError:
             kind = type(value).__qualname__
             raise FieldTypeError(
                 f"{path_to(self, name)} wants {describe(cls.hint_of(name))}, got {value!r} ({kind})"
@@ -276,7 +287,7 @@ def _adopt(value: object, parent: Config[object], key: str, *, owned: bool) -> o
             object.__setattr__(value, "_ax_key", key)
             return value
         return _copy_node(value, parent, key)
-    if isinstance(value, _SCALARS) or isinstance(value, enum.Enum):
+    if isinstance(value, (*_SCALARS, enum.Enum)):
         return value
     if isinstance(value, tuple | list):
         items = [_adopt(item, parent, f"{key}[{i}]", owned=owned) for i, item in enumerate(value)]
@@ -323,6 +334,16 @@ def _copy_node(node: ConfigT, parent: Config[object] | None, key: str) -> Config
     for name, value in node.__dict__.items():
         values[name] = _copy_value(value, twin, name)
     return twin
+
+
+def revive(cls: type[ConfigT], values: Mapping[str, object]) -> ConfigT:
+    """The config of a class with just these values set, unchecked; for pickles."""
+    node = object.__new__(cls)
+    object.__setattr__(node, "_ax_parent", None)
+    object.__setattr__(node, "_ax_key", "")
+    for name, value in values.items():
+        node.__dict__[name] = _copy_value(value, node, name)
+    return node
 
 
 def _orphan(value: object) -> None:

@@ -64,9 +64,7 @@ def field(*, default: T, help: str = ...) -> T: ...
 def field(*, default_factory: Callable[[], T], help: str = ...) -> T: ...
 @overload
 def field(*, help: str = ...) -> Any: ...
-def field(
-    *, default: object = ABSENT, default_factory: Callable[[], object] | None = None, help: str = ""
-) -> object:
+def field(*, default: object = ABSENT, default_factory: Callable[[], object] | None = None, help: str = "") -> object:
     """Describe a field beyond its type: ``field(default_factory=Child.Config)``, ``field(default=3, help="…")``.
 
     Args:

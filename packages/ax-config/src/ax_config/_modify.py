@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from ._config import Config
-from ._tree import Target, replace, select, set_at
+from ._tree import Target, replace, selected, set_at
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
 Modifier: TypeAlias = Callable[[ConfigT], ConfigT]
 """Takes a tree, leaves it alone, gives a new one."""
+
+
+class AnyModifier(Protocol):
+    """A modifier that fits trees of every class."""
+
+    def __call__(self, config: ConfigT, /) -> ConfigT:
+        """The new tree."""
+        ...
 
 
 def chain(*modifiers: Modifier[ConfigT]) -> Modifier[ConfigT]:
@@ -25,30 +33,27 @@ def chain(*modifiers: Modifier[ConfigT]) -> Modifier[ConfigT]:
     return apply
 
 
-def replacing(target: Target, new: Config[object] | Callable[[Config[object]], Config[object]]) -> Modifier[ConfigT]:
+def replacing(target: Target, new: Config[object] | Callable[[Config[object]], Config[object]]) -> AnyModifier:
     """The modifier that puts ``new`` in place of every config that ``target`` selects; see ``replace``."""
-    return lambda config: replace(config, target, new)
+
+    def apply(config: ConfigT) -> ConfigT:
+        return replace(config, target, new)
+
+    return apply
 
 
-def setting(target: Target, **values: object) -> Modifier[ConfigT]:
+def setting(target: Target, **values: object) -> AnyModifier:
     """The modifier that sets fields on every config that ``target`` selects.
 
     Raises:
         NoMatchError: When applied to a tree in which ``target`` selects nothing.
     """
 
-    def change(old: Config[object]) -> Config[object]:
-        return old.clone(**values)
-
     def apply(config: ConfigT) -> ConfigT:
         tree = config.clone()
-        found = select(tree, target)
-        if not found:
-            return replace(tree, target, change)  # raises with the nearest names
-        for path, node in found:
+        for path, _ in selected(tree, target):
             for name, value in values.items():
                 set_at(tree, f"{path}.{name}" if path else name, value)
-            del node
         return tree
 
     return apply

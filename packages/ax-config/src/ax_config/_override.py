@@ -6,13 +6,14 @@ The path may be a glob: ``model.**.dropout=0.1`` sets every field called dropout
 from __future__ import annotations
 
 import ast
+import contextlib
 import enum
 from collections.abc import Iterable
 from typing import TypeVar, cast
 
 from ._config import Config, path_to
 from ._errors import ConfigError, FieldTypeError, NoMatchError, nearest
-from ._tree import leaves, matches, set_at, walk
+from ._tree import get_at, matches, path_prefix, set_at, walk
 from ._typecheck import describe
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
@@ -27,12 +28,12 @@ def override(config: ConfigT, assignments: Iterable[str]) -> ConfigT:
     """
     tree = config.clone()
     for text in assignments:
-        path, mark, value = text.partition("=")
-        path = path.strip()
-        if not mark or not path:
+        path = path_prefix(text)
+        rest = text[len(path) :].lstrip()
+        if not path or not rest.startswith("="):
             raise NoMatchError(f"{text!r}: expected path=value")
         for found in _paths(tree, path):
-            _assign(tree, found, value.strip(), text)
+            _assign(tree, found, rest[1:].strip(), text)
     return tree
 
 
@@ -45,13 +46,15 @@ def _paths(tree: Config[object], path: str) -> list[str]:
     legal = settable_paths(tree)
     if path in legal:
         return [path]
-    items = [leaf for leaf, _ in leaves(tree)]
     if any(mark in path for mark in "*?"):
         found = [candidate for candidate in legal if matches(path, candidate)]
         if not found:
-            raise NoMatchError(f"{path!r} matches no field; {nearest(path.rpartition('.')[2], (p.rpartition('.')[2] for p in legal))}")
+            raise NoMatchError(
+                f"{path!r} matches no field; {nearest(path.rpartition('.')[2], (p.rpartition('.')[2] for p in legal))}"
+            )
         return found
-    if "[" in path or path in items:
+    if path.endswith("]"):
+        get_at(tree, path)
         return [path]
     near = nearest(path, legal)
     if near.startswith("legal names"):
@@ -88,10 +91,8 @@ def _readings(text: str, hint: object) -> list[object]:
         lowered = {"true": True, "false": False, "none": None, "null": None}
         if text.lower() in lowered:
             readings.append(lowered[text.lower()])
-        try:
+        with contextlib.suppress(ValueError):
             readings.append(float(text))
-        except ValueError:
-            pass
     if readings and isinstance(readings[0], float) and readings[0].is_integer() and "e" in text.lower():
         readings.append(int(readings[0]))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):

@@ -31,13 +31,13 @@ from ._callables import CallConfig, PartialConfig, class_for_call, class_for_par
 from ._config import Config, ConfigMeta, path_of
 from ._errors import ConfigError, TextError
 from ._fields import ABSENT, REQUIRED
-from ._tree import get_at, read_step, set_at, steps_of
+from ._tree import get_at, path_prefix, read_step, set_at, steps_of
 
 _PLAIN = (bool, int, str, bytes, type(None))
 
 
 def import_name(thing: object) -> str:
-    """``"package:Name"`` of a class or function, by the outermost package that offers it.
+    """``"package:Name"`` of a class or function, by the outermost public module that offers it.
 
     Raises:
         TextError: It can't be imported by a name (a lambda, a local class).
@@ -46,11 +46,19 @@ def import_name(thing: object) -> str:
     if not isinstance(module, str) or not isinstance(qualname, str):
         raise TextError(f"{thing!r} has no import name")
     parts = module.split(".")
-    for end in range(1, len(parts) + 1):
-        prefix = ".".join(parts[:end])
-        if _lookup(sys.modules.get(prefix), qualname) is thing:
-            return f"{prefix}:{qualname}"
+    own = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    public = [name for name in own if not _is_private(name)]
+    if len(public) < len(own):  # it lives in a private module; its package may offer it anywhere
+        family = [name for name in list(sys.modules) if name.startswith(f"{parts[0]}.") and not _is_private(name)]
+        public += sorted(family, key=lambda name: (name.count("."), name))
+    for name in [*public, module]:
+        if _lookup(sys.modules.get(name), qualname) is thing:
+            return f"{name}:{qualname}"
     raise TextError(f"{module}:{qualname} can't be imported under that name, so it has no text; define it in a module")
+
+
+def _is_private(module: str) -> bool:
+    return any(part.startswith("_") and part != "__main__" for part in module.split("."))
 
 
 def import_by_name(name: str) -> object:
@@ -165,12 +173,14 @@ def loads(text: str) -> Config[object]:
         TextError: The text is no config; the message names the line.
     """
     root: Config[object] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        path, mark, value_text = line.partition(" = ")
+        path = "." if line.startswith(". ") else path_prefix(line)
+        rest = line[len(path) :]
+        value_text = rest.removeprefix(" = ")
         try:
-            if not mark:
+            if value_text == rest:
                 raise TextError("expected `path = value`")
             value = _parse(value_text)
             if path == ".":
@@ -184,7 +194,7 @@ def loads(text: str) -> Config[object]:
                 parent.__dict__.pop(name, None)
             elif isinstance(value, _Sized):
                 _set_unchecked(root, path, value.container)
-            elif "[" in path.rpartition(".")[2]:
+            elif path.endswith("]"):
                 _set_unchecked(root, path, value)
             else:
                 set_at(root, path, value)
@@ -228,7 +238,7 @@ def _set_unchecked(root: Config[object], path: str, value: object) -> None:
 
 def _blank(cls: ConfigMeta) -> Config[object]:
     """A config with its defaults, its required fields open."""
-    node = cast("Config[object]", object.__new__(cls))
+    node = object.__new__(cast("type[Config[object]]", cls))
     object.__setattr__(node, "_ax_parent", None)
     object.__setattr__(node, "_ax_key", "")
     for name, info in cls.__ax_fields__.items():

@@ -39,7 +39,15 @@ def leaves(config: Config[object]) -> Iterator[tuple[str, object]]:
                 yield (f"{path}.{name}" if path else name), value
 
 
-_STEP = re.compile(r"\.?(?P<name>[^.\[\]]+)|\[(?P<item>[^\]]*)\]")
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_STEP = re.compile(rf"\.?(?P<name>[^.\[\]=\s]+)|\[(?:(?P<quoted>{_QUOTED})|(?P<item>[^\]'\"]*))\]")
+_PATH = re.compile(rf"(?:\.?[^.\[\]=\s]+|\[(?:{_QUOTED}|[^\]'\"]*)\])+")
+
+
+def path_prefix(text: str) -> str:
+    """The longest path that ``text`` begins with."""
+    match = _PATH.match(text)
+    return match[0] if match else ""
 
 
 def steps_of(path: str) -> list[str | int]:
@@ -52,11 +60,12 @@ def steps_of(path: str) -> list[str | int]:
         end = match.end()
         if match["name"] is not None:
             steps.append(match["name"])
-        elif match["item"].lstrip("-").isdigit():
+        elif match["quoted"] is not None:
+            steps.append("[" + ast.literal_eval(match["quoted"]))
+        elif match["item"].removeprefix("-").isdigit():
             steps.append(int(match["item"]))
         else:
-            item = match["item"]
-            steps.append("[" + (ast.literal_eval(item) if item[:1] in ("'", '"') else item))
+            steps.append("[" + match["item"])
     if end != len(path):
         raise NoMatchError(f"{path!r} is no path: names joined by dots, items in brackets")
     return steps
@@ -151,6 +160,21 @@ def select(config: Config[object], target: Target) -> list[tuple[str, Config[obj
     return [(path, node) for path, node in walk(config) if _selects(target, path, node)]
 
 
+def selected(config: Config[object], target: Target) -> list[tuple[str, Config[object]]]:
+    """What ``select`` gives, where nothing would be a mistake.
+
+    Raises:
+        NoMatchError: ``target`` selects nothing; the message has the nearest paths or classes.
+    """
+    found = select(config, target)
+    if not found:
+        wanted = target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
+        paths, kinds = [p for p, _ in walk(config) if p], [type(node).__qualname__ for _, node in walk(config)]
+        among = nearest(wanted, paths if isinstance(target, str) else kinds)
+        raise NoMatchError(f"{wanted} selects nothing in {type(config).__qualname__}; {among}")
+    return found
+
+
 def replace(
     config: ConfigT,
     target: Target,
@@ -165,14 +189,8 @@ def replace(
         NoMatchError: ``target`` selected nothing.
     """
     tree = config.clone()
-    found = select(tree, target)
-    if not found:
-        kinds = {type(node).__qualname__ for _, node in walk(tree)}
-        wanted = target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
-        among = nearest(wanted, [path for path, _ in walk(tree) if path] if isinstance(target, str) else kinds)
-        raise NoMatchError(f"{wanted} selects nothing in {type(tree).__qualname__}; {among}")
     done: list[str] = []
-    for path, node in found:
+    for path, node in selected(tree, target):
         if any(path.startswith((f"{above}.", f"{above}[")) or above == "" for above in done):
             continue
         done.append(path)

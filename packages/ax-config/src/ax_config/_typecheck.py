@@ -1,7 +1,7 @@
 """Checks values against fields' types at run time.
 
 A type annotation is compiled once into a ``Check``: a function that returns the value to store (only ``int`` in a
-``float`` field is converted) or raises ``Mismatch``. Annotations are resolved late, so that a config may name classes
+``float`` field is converted) or raises ``MismatchError``. Annotations are resolved late, so that a config may name classes
 that are defined further down.
 """
 
@@ -21,7 +21,7 @@ from .protocols import Buildable
 Check: TypeAlias = Callable[[object], object]
 
 
-class Mismatch(Exception):
+class MismatchError(Exception):
     """The value is not of the type."""
 
 
@@ -87,7 +87,7 @@ def compile_check(hint: object, *, is_config: Callable[[object], bool]) -> Check
         if origin is Literal:
             return _literal(args)
         if hint in _SCALARS:
-            return _SCALARS[typing.cast(type, hint)]
+            return _SCALARS[hint]
         if hint is Buildable or origin is Buildable:
             return _buildable(args[0] if args else Any, is_config)
         if origin is tuple:
@@ -121,7 +121,7 @@ def _accept(value: object) -> object:
 def _instance(cls: type) -> Check:
     def check(value: object) -> object:
         if not isinstance(value, cls):
-            raise Mismatch
+            raise MismatchError
         return value
 
     return check
@@ -129,7 +129,7 @@ def _instance(cls: type) -> Check:
 
 def _exact_int(value: object) -> object:
     if not isinstance(value, int) or isinstance(value, bool | enum.Enum):
-        raise Mismatch
+        raise MismatchError
     return value
 
 
@@ -154,13 +154,13 @@ def _union(checks: list[Check]) -> Check:
         for option in checks:
             try:
                 result = option(value)
-            except Mismatch:
+            except MismatchError:
                 continue
             if result is value:
                 return value
             converted.append(result)
         if not converted:
-            raise Mismatch
+            raise MismatchError
         return converted[0]
 
     return check
@@ -169,7 +169,7 @@ def _union(checks: list[Check]) -> Check:
 def _literal(options: tuple[object, ...]) -> Check:
     def check(value: object) -> object:
         if not any(value == option and type(value) is type(option) for option in options):
-            raise Mismatch
+            raise MismatchError
         return value
 
     return check
@@ -183,11 +183,11 @@ def _buildable(result: object, is_config: Callable[[object], bool]) -> Check:
     def check(value: object) -> object:
         if not is_config(value):
             if isinstance(value, type) or not isinstance(value, Buildable):
-                raise Mismatch
+                raise MismatchError
             return value
         target = getattr(value, "__ax_target__", None)
         if nominal and isinstance(target, type) and not issubclass(target, typing.cast(type, wanted)):
-            raise Mismatch
+            raise MismatchError
         return value
 
     return check
@@ -196,7 +196,7 @@ def _buildable(result: object, is_config: Callable[[object], bool]) -> Check:
 def _sequence(kinds: tuple[type, ...], item: Check) -> Check:
     def check(value: object) -> object:
         if not isinstance(value, kinds):
-            raise Mismatch
+            raise MismatchError
         items = typing.cast("collections.abc.Sequence[object]", value)
         return type(value)(map(item, items))  # type: ignore[call-arg]  # a tuple or a list takes an iterable
 
@@ -206,7 +206,7 @@ def _sequence(kinds: tuple[type, ...], item: Check) -> Check:
 def _fixed_tuple(checks: list[Check]) -> Check:
     def check(value: object) -> object:
         if not isinstance(value, tuple) or len(value) != len(checks):
-            raise Mismatch
+            raise MismatchError
         return tuple(option(item) for option, item in zip(checks, value, strict=True))
 
     return check
@@ -215,7 +215,7 @@ def _fixed_tuple(checks: list[Check]) -> Check:
 def _mapping(key: Check, item: Check) -> Check:
     def check(value: object) -> object:
         if not isinstance(value, dict):
-            raise Mismatch
+            raise MismatchError
         return {key(k): item(v) for k, v in value.items()}
 
     return check
@@ -224,7 +224,7 @@ def _mapping(key: Check, item: Check) -> Check:
 def _callable(is_config: Callable[[object], bool]) -> Check:
     def check(value: object) -> object:
         if is_config(value) or not callable(value):
-            raise Mismatch
+            raise MismatchError
         return value
 
     return check
@@ -235,7 +235,7 @@ def _subclass(base: object) -> Check:
 
     def check(value: object) -> object:
         if not isinstance(value, type) or (isinstance(base, type) and not issubclass(value, base)):
-            raise Mismatch
+            raise MismatchError
         return value
 
     return check

@@ -1,0 +1,140 @@
+"""Selection, replacement, overrides and modifiers."""
+
+from __future__ import annotations
+
+import pytest
+from ax_config import (
+    FieldTypeError,
+    Modifier,
+    NoMatchError,
+    UnknownFieldError,
+    chain,
+    config_for,
+    describes,
+    get_at,
+    override,
+    partial_for,
+    replace,
+    replacing,
+    select,
+    set_at,
+    setting,
+    walk,
+)
+from ax_config.testing import check_modifier
+from things import Bulb, Candle, Colour, House, Room, house, linear
+
+
+def test_walk_gives_parents_first() -> None:
+    assert [path for path, _ in walk(house())] == [
+        "",
+        "rooms[0]",
+        "rooms[0].lamp",
+        "rooms[0].dimmer",
+        "rooms[1]",
+        "rooms[1].lamp",
+        "rooms[1].dimmer",
+        "lamps['porch']",
+    ]
+
+
+def test_get_and_set_by_path() -> None:
+    config = house()
+    assert get_at(config, "") is config
+    assert get_at(config, "rooms[1].lamp.watts") == 40
+    assert get_at(config, "lamps['porch'].room") == "porch"
+    set_at(config, "lamps['porch'].watts", 5)
+    set_at(config, "rooms[0]", Room.Config(name="new"))
+    assert get_at(config, "lamps[porch].watts") == 5
+    assert config.rooms[0].name == "new"
+    for path in ("rooms[7]", "rooms[0].lamp[0]", "lamps['prch']", "rooms[0].name.x", "rooms[["):
+        with pytest.raises(NoMatchError):
+            get_at(config, path)
+    with pytest.raises(FieldTypeError):
+        set_at(config, "rooms[0]", Bulb.Config())
+
+
+@pytest.mark.parametrize(
+    ("target", "paths"),
+    [
+        (Bulb, ["rooms[1].lamp", "lamps['porch']"]),
+        (Bulb.Config, ["rooms[1].lamp", "lamps['porch']"]),
+        ("rooms[*].lamp", ["rooms[0].lamp", "rooms[1].lamp"]),
+        ("**.lamp", ["rooms[0].lamp", "rooms[1].lamp"]),
+        (describes(linear), ["rooms[0].dimmer", "rooms[1].dimmer"]),
+        (lambda node: isinstance(node, Room.Config) and node.use == "work", ["rooms[1]"]),
+    ],
+)
+def test_select(target: object, paths: list[str]) -> None:
+    assert [path for path, _ in select(house(), target)] == paths  # type: ignore[arg-type]
+
+
+def test_replace_is_pure_and_needs_a_match() -> None:
+    config = house()
+    before = config.clone()
+    brighter = replace(config, Candle, Bulb.Config(watts=100))
+    assert config == before
+    assert get_at(brighter, "rooms[0].lamp") == Bulb.Config(watts=100)
+    assert isinstance(brighter.build(), House)
+    with pytest.raises(NoMatchError, match=r"selects nothing in House\.Config"):
+        replace(brighter, Candle, Bulb.Config())
+    with pytest.raises(NoMatchError, match=r"did you mean"):
+        replace(brighter, "rooms[1].lampe", Bulb.Config())
+
+
+def test_modifiers_compose_and_are_pure() -> None:
+    bright = replacing(Candle, Bulb.Config(watts=100))
+    cold = setting(Bulb, colour=Colour.COLD)
+    both: Modifier[House.Config] = chain(bright, cold)
+    check_modifier(both, house())
+    assert both(house()) == cold(bright(house()))
+    identity: Modifier[House.Config] = chain()
+    assert identity(house()) == house()
+    high = setting(House, height=9.0)
+    left: Modifier[House.Config] = chain(both, high)
+    right: Modifier[House.Config] = chain(bright, chain(cold, high))
+    assert left(house()) == right(house())
+    with pytest.raises(NoMatchError):
+        setting(Candle, power=2.0)(bright(house()))
+    with pytest.raises(UnknownFieldError):
+        setting(Bulb, wats=3)(house())
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("height=3", "height", 3.0),
+        ("rooms[1].lamp.watts=1_000", "rooms[1].lamp.watts", 1000),
+        ("rooms[1].lamp.watts=1e3", "rooms[1].lamp.watts", 1000),
+        ("rooms[1].lamp.colour=cold", "rooms[1].lamp.colour", Colour.COLD),
+        ("rooms[0].name=12", "rooms[0].name", "12"),
+        ("rooms[0].use=none", "rooms[0].use", None),
+        ("rooms[0].use=sleep", "rooms[0].use", "sleep"),
+        ("rooms[0].tags=('a', 'b')", "rooms[0].tags", ("a", "b")),
+        ("rooms[0].notes={'a': 1}", "rooms[0].notes", {"a": 1}),
+    ],
+)
+def test_overrides_are_read_by_the_fields_type(text: str, path: str, value: object) -> None:
+    result = get_at(override(house(), [text]), path)
+    assert result == value
+    assert type(result) is type(value)
+
+
+def test_override_globs_and_mistakes() -> None:
+    assert {node.watts for _, node in select(override(house(), ["**.watts=7"]), Bulb)} == {7}  # type: ignore[attr-defined]
+    with pytest.raises(NoMatchError, match=r"did you mean .*rooms\[1\]\.lamp\.watts"):
+        override(house(), ["rooms[1].lamp.wats=7"])
+    with pytest.raises(NoMatchError, match=r"did you mean .*watts"):
+        override(house(), ["watts=7"])
+    with pytest.raises(NoMatchError, match="matches no field"):
+        override(house(), ["**.wats=7"])
+    with pytest.raises(NoMatchError, match="expected path=value"):
+        override(house(), ["height"])
+    with pytest.raises(FieldTypeError, match="'height=tall': height wants float"):
+        override(house(), ["height=tall"])
+
+
+def test_function_configs_are_replaced_like_any_other() -> None:
+    config = replace(house(), describes(linear), partial_for(linear, slope=0.5))
+    assert config.rooms[0].build().light() == 0.5
+    assert config_for(linear)(1.0) != partial_for(linear)
