@@ -70,9 +70,10 @@ def undeclared_and_unused(package: Package) -> Iterator[str]:
         (package.tests, required | test, "a dependency or an extra"),
     ):
         for file in sorted(folder.rglob("*.py")):
-            for line, imported in imports(file, folder.parent):
-                top = imported.partition(".")[0]
-                if top in sys.stdlib_module_names or top == folder.name or top == package.module:
+            tops = {(line, imported.partition(".")[0]) for line, imported in imports(file, folder.parent)}
+            for line, top in sorted(tops):
+                beside = folder == package.tests and (folder / f"{top}.py").exists()
+                if beside or top in {package.module, folder.name} or top in sys.stdlib_module_names:
                     continue
                 providers = distributions().get(top, frozenset({top}))
                 used[folder] |= providers

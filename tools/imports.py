@@ -14,4 +14,4 @@ from tools.workspace import PACKAGES
 
 if __name__ == "__main__":
     sys.path[:0] = [str(package.source.parent) for package in PACKAGES.values()]
-    sys.exit(lint_imports(no_cache=True) | dependencies.main([]))
+    sys.exit(lint_imports(no_cache=True, no_logo=True) | dependencies.main([]))

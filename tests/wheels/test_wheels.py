@@ -96,10 +96,11 @@ def test_sdist_holds_the_tests_and_the_license(package: Package) -> None:
 
 def test_import_contracts_name_every_package() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-    (star,) = (contract for contract in settings["contracts"] if contract["id"] == "star")
+    contracts = {contract["id"]: contract for contract in settings["contracts"]}
     modules = sorted(package.module for package in PACKAGES.values())
     assert sorted(settings["root_packages"]) == modules
-    assert sorted(module for layer in star["layers"] for module in layer.split(" | ")) == modules
+    assert sorted(module for layer in contracts["star"]["layers"] for module in layer.split(" | ")) == modules
+    assert sorted(contracts["no-cycles"]["ancestors"]) == modules
 
 
 def test_installing_for_development_names_every_package() -> None:
