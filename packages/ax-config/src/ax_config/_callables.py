@@ -7,19 +7,20 @@ kernel, an activation, a loss. Either way nested configs among the values are bu
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
-import inspect
 import typing
 from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
 
-from ._config import Config, ConfigMeta, configs_in, fields_of, revive
+from ._config import Config, ConfigMeta, configs_in, fields_of, is_dataclass, revive
 from ._errors import ConfigError, UnknownFieldError, nearest
 from ._fields import REQUIRED, Field
 from ._typecheck import compile_check, resolve
 from .protocols import Buildable
+
+if TYPE_CHECKING:
+    from inspect import Signature  # at run time where it is used: it takes as long to import as all of ax_config
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,7 +102,9 @@ def class_for_partial(fn: Callable[..., object]) -> type[Config[object]]:
     return _class_for(fn, PartialConfig)
 
 
-def _signature(fn: Callable[..., object]) -> inspect.Signature:
+def _signature(fn: Callable[..., object]) -> Signature:
+    import inspect
+
     try:
         return inspect.signature(fn)
     except (ValueError, TypeError) as e:
@@ -156,7 +159,7 @@ def _holdable(value: object) -> bool:
         return all(map(_holdable, value))
     if isinstance(value, dict):
         return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value):
         return False
     return (
         value is None

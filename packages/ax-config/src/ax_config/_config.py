@@ -20,9 +20,8 @@ A config that is nested in a class builds that class:
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast, dataclass_transform
@@ -38,9 +37,18 @@ _SCALARS = (bool, int, float, str, bytes, type(None))
 _RESERVED = ("build", "clone", "make")
 
 
+def _annotations(cls: type) -> Mapping[str, object]:
+    if sys.version_info >= (3, 14):  # annotations are evaluated late there; names that don't exist yet stay open
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    own: Mapping[str, object] = cls.__dict__.get("__annotations__", {})  # noqa: RUF063  # inspect is slow to import
+    return own
+
+
 def _own_fields(cls: type, namespace: Mapping[str, object]) -> dict[str, Field]:
     fields: dict[str, Field] = {}
-    for name, annotation in inspect.get_annotations(cls).items():
+    for name, annotation in _annotations(cls).items():
         if name.startswith("_") or str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
         if name in _RESERVED:
@@ -242,6 +250,8 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
         return cast("T_co", target(self, **extras))
 
     def _check_extras(self, target: Callable[..., object], extras: Mapping[str, object]) -> None:
+        import inspect  # here and not above: it takes as long to import as all of ax_config
+
         parameters = inspect.signature(target).parameters
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             return
@@ -296,8 +306,8 @@ def _adopt(value: object, parent: Config[object], key: str, *, owned: bool) -> o
         if not all(isinstance(k, str) for k in value):
             raise FieldTypeError(f"{path_to(parent, key)}: keys of a dict in a config are strings, got {list(value)!r}")
         return {k: _adopt(v, parent, f"{key}[{k!r}]", owned=owned) for k, v in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]  # every dataclass has it
+    if is_dataclass(value):
+        if not value.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # every dataclass has it
             raise FieldTypeError(f"{path_to(parent, key)}: a dataclass in a config is frozen, {value!r} is not")
         return value
     if callable(value) and hasattr(value, "__qualname__"):
@@ -306,6 +316,11 @@ def _adopt(value: object, parent: Config[object], key: str, *, owned: bool) -> o
         f"{path_to(parent, key)}: no config holds a {type(value).__qualname__}; it holds scalars, enums, tuples, lists, "
         "dicts, frozen dataclasses, functions and classes by import name, and configs"
     )
+
+
+def is_dataclass(value: object) -> bool:
+    """Whether ``value`` is an instance of a dataclass."""
+    return hasattr(type(value), "__dataclass_fields__")
 
 
 _ATOMS = (*_SCALARS, enum.Enum, type, types.FunctionType, types.BuiltinFunctionType)

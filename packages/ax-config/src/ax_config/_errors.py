@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -36,6 +35,8 @@ class TextError(ConfigError, ValueError):
 
 def nearest(name: str, legal: Iterable[str]) -> str:
     """A sentence part that lists the legal names closest to ``name``, or all of them when none is close."""
+    import difflib  # here, since most programs never get here
+
     names = sorted(set(legal))
     if not names:
         return "there are no legal names here"

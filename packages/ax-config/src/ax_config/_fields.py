@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -28,8 +27,7 @@ ABSENT: Final = _Mark.ABSENT
 """No default: the constructor wants a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a config class.
 
     Attributes:
@@ -49,8 +47,7 @@ class Field:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(NamedTuple):
     """What ``field(…)`` leaves in a class body until the class is made."""
 
     default: object

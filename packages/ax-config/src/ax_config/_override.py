@@ -5,7 +5,6 @@ The path may be a glob: ``model.**.dropout=0.1`` sets every field called dropout
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import enum
 from collections.abc import Iterable
@@ -84,6 +83,8 @@ def _assign(tree: Config[object], path: str, text: str, whole: str) -> None:
 
 def _readings(text: str, hint: object) -> list[object]:
     """What the text may mean, the likeliest first."""
+    import ast
+
     readings: list[object] = []
     try:
         readings.append(cast("object", ast.literal_eval(text)))

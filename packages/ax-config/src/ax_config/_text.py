@@ -16,19 +16,15 @@ items follow; ``open`` a field that has a default but was opened.
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import enum
-import hashlib
 import importlib
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from ._callables import CallConfig, PartialConfig, class_for_call, class_for_partial
-from ._config import Config, ConfigMeta, path_of
+from ._config import Config, ConfigMeta, is_dataclass, path_of
 from ._errors import ConfigError, TextError
 from ._fields import ABSENT, REQUIRED
 from ._tree import get_at, path_prefix, read_step, set_at, steps_of
@@ -125,14 +121,21 @@ def _lines(path: str, value: object) -> Iterator[tuple[str, str]]:
             yield from _lines(f"{path}[{k!r}]", item)
     elif isinstance(value, enum.Enum):
         yield path, f"enum {import_name(type(value))}.{value.name}"
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    elif is_dataclass(value):
+        parts = _init_values(value)
         literal = _literal(parts)
         if literal is None:
             raise TextError(f"{path}: the fields of {type(value).__qualname__} are not all plain values: {value!r}")
         yield path, f"data {import_name(type(value))} {literal}"
     else:
         yield path, f"name {import_name(value)}"
+
+
+def _init_values(value: object) -> dict[str, object]:
+    import dataclasses
+
+    fields = dataclasses.fields(value)  # type: ignore[arg-type]  # the caller saw that it is a dataclass
+    return {f.name: getattr(value, f.name) for f in fields if f.init}
 
 
 def _head(config: Config[object]) -> str:
@@ -163,6 +166,8 @@ def dumps(config: Config[object]) -> str:
 
 def fingerprint(config: Config[object]) -> str:
     """A short name for the content of a config: equal for equal trees, on every machine. 16 hex digits."""
+    import hashlib
+
     return hashlib.sha256(dumps(config).encode()).hexdigest()[:16]
 
 
@@ -205,8 +210,7 @@ def loads(text: str) -> Config[object]:
     return root.clone()
 
 
-@dataclass
-class _Sized:
+class _Sized(NamedTuple):
     container: list[object] | tuple[object, ...] | dict[str, object]
 
 
@@ -250,6 +254,8 @@ def _blank(cls: ConfigMeta) -> Config[object]:
 
 
 def _parse(text: str) -> object:
+    import ast
+
     kind, _, rest = text.partition(" ")
     if kind == "open":
         return _OPEN
@@ -284,8 +290,7 @@ def _parse(text: str) -> object:
         raise TextError(f"not a value: {text}") from e
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One difference between two trees: the text before and after, None where the path doesn't exist."""
 
     path: str

@@ -7,7 +7,6 @@ one that configs build), a glob over paths (``*`` within a name, ``**`` over any
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 from collections.abc import Callable, Iterator
@@ -52,6 +51,8 @@ def path_prefix(text: str) -> str:
 
 def steps_of(path: str) -> list[str | int]:
     """The steps of a path: names, indices, and keys of dicts marked by a leading bracket."""
+    import ast
+
     steps: list[str | int] = []
     end = 0
     for match in _STEP.finditer(path):
