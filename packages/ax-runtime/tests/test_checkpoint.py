@@ -60,7 +60,7 @@ def _abstract(tree: object) -> object:
 
 def _bits(tree: object) -> list[tuple[str, str, bytes]]:
     def bits(x: jax.Array) -> bytes:
-        is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+        is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
         return np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
@@ -85,7 +85,7 @@ def test_a_state_comes_back_bit_for_bit_on_any_mesh(tmp_path: Path) -> None:
     ):
         abstract = _abstract(_state(0, sharding=sharding))
         restored, blobs = checkpointer.restore(7, abstract)
-        assert jax.tree.structure(restored) == jax.tree.structure(state)
+        assert str(jax.tree.structure(restored)) == str(jax.tree.structure(state))
         assert _bits(restored) == _bits(state)
         assert [leaf.sharding for leaf in jax.tree.leaves(restored)] == [
             leaf.sharding for leaf in jax.tree.leaves(abstract)
@@ -121,7 +121,7 @@ def test_a_part_is_read_alone(tmp_path: Path) -> None:
 
 
 def test_orbax_reads_it_without_us(tmp_path: Path) -> None:
-    import orbax.checkpoint as ocp
+    import orbax.checkpoint as ocp  # type: ignore[import-untyped]
 
     state = _state(3)
     checkpointer = _open(tmp_path)
@@ -130,11 +130,15 @@ def test_orbax_reads_it_without_us(tmp_path: Path) -> None:
     with ocp.StandardCheckpointer() as plain:
         restored = plain.restore(tmp_path / "3" / "arrays", _abstract(state))
     assert _bits(restored) == _bits(state)
+    part = {"params": _abstract(state["params"])}
     with ocp.PyTreeCheckpointer() as plain:
-        unguided = plain.restore(tmp_path / "3" / "arrays")
-    np.testing.assert_array_equal(
-        unguided["params"]["layer.0"]["weight"], np.asarray(state["params"]["layer.0"]["weight"])  # type: ignore[index]
-    )
+        restored = plain.restore(
+            tmp_path / "3" / "arrays",
+            args=ocp.args.PyTreeRestore(
+                item=part, restore_args=ocp.checkpoint_utils.construct_restore_args(part), partial_restore=True
+            ),
+        )
+    assert _bits(restored) == _bits({"params": state["params"]})
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,9 @@ def test_a_damaged_checkpoint_and_the_last_good_one_are_named(tmp_path: Path) ->
     content[len(content) // 2] ^= 1
     largest.write_bytes(content)
     (tmp_path / "2" / "arrays" / "_METADATA").unlink()
-    with pytest.raises(CheckpointError, match=r"/3 is damaged: arrays/.*size and checksum.* good one before it is step 1:"):
+    with pytest.raises(
+        CheckpointError, match=r"/3 is damaged: arrays/.*size and checksum.* good one before it is step 1:"
+    ):
         checkpointer.restore(3, _abstract(_state()))
     with pytest.raises(CheckpointError, match=r"/2 is damaged: .*_METADATA is missing"):
         checkpointer.restore(2, _abstract(_state()))
@@ -254,14 +260,15 @@ def test_kill_at_any_moment_leaves_complete_steps(tmp_path: Path) -> None:
         assert int(line) >= before
         before = int(line)
     quiet = subprocess.run(
-        [sys.executable, "-c", _SAVER, str(tmp_path), str(before + 500)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _SAVER, str(tmp_path), "0"], capture_output=True, text=True, check=True
     )
     step, end = quiet.stdout.split()
     assert (end, quiet.stderr) == ("end", "")
     assert int(step) > before
-    names = {int(step), before + 500} if int(step) >= before + 500 else {before + 499, before + 500}
-    assert {int(name) for name in os.listdir(tmp_path)} >= {max(names)}
-    assert all(name.isdecimal() for name in os.listdir(tmp_path))
+    again = _open(tmp_path, keep_last=2)
+    again.save(int(step) + 1, {"x": jnp.int32(0)}, {})
+    again.close()
+    assert sorted(os.listdir(tmp_path)) == sorted([step, str(int(step) + 1)])
 
 
 _FULL = """

@@ -52,7 +52,8 @@ class OrbaxCheckpointer:
         if cfg.keep_every is not None and cfg.keep_every < 1:
             raise ValueError(f"keep_every must be a positive number of steps or None, got {cfg.keep_every}")
         # Imported here, not above: it takes half a second, which whoever only reads a config should not wait for.
-        from orbax.checkpoint import AsyncCheckpointer, PyTreeCheckpointHandler
+        # Orbax ships no types.
+        from orbax.checkpoint import AsyncCheckpointer, PyTreeCheckpointHandler  # type: ignore[import-untyped]
 
         silence_orbax()
         self._cfg = cfg
@@ -70,7 +71,7 @@ class OrbaxCheckpointer:
         """
         if jax.process_count() > 1:
             raise CheckpointError(f"OrbaxCheckpointer saves from one process; this job has {jax.process_count()}")
-        from orbax.checkpoint.args import PyTreeSave
+        from orbax.checkpoint.args import PyTreeSave  # type: ignore[import-untyped]
 
         self.wait()
         blobs = dict(blobs)
@@ -137,7 +138,7 @@ class OrbaxCheckpointer:
     def _restore(self, step: int, abstract: Tree, *, whole: bool) -> Tree:
         from orbax.checkpoint import Checkpointer, PyTreeCheckpointHandler
         from orbax.checkpoint.args import PyTreeRestore
-        from orbax.checkpoint.checkpoint_utils import construct_restore_args
+        from orbax.checkpoint.checkpoint_utils import construct_restore_args  # type: ignore[import-untyped]
 
         self.wait()
         self._verify(step)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 
 Tree = TypeVar("Tree")
 
@@ -74,7 +75,7 @@ def _by_path(tree: object) -> Mapping[str, jax.ShapeDtypeStruct]:
 
 def _form(shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> str:
     """Dtype and shape as stored, such as ``float32[3,4]``; of a random key, those of its data."""
-    if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(shape, dtype))
         shape, dtype = data.shape, data.dtype
-    return f"{jax.numpy.dtype(dtype).name}[{','.join(map(str, shape))}]"
+    return f"{jnp.dtype(dtype).name}[{','.join(map(str, shape))}]"

@@ -1,0 +1,3 @@
+"""Metrics for TensorBoard; needs the extra ``tensorboard``."""
+
+from ._sink import TensorBoardSink as TensorBoardSink
