@@ -1,4 +1,4 @@
-"""The seams that ax-layers owns: what its modules ask of a mesh, of kernels, and of caches.
+"""The seams that ax-layers owns: what its modules ask of a mesh, of kernels, of caches, and of each other.
 
 Shapes in docstrings use one letter a dim: ``B`` batch, ``T`` query length, ``S`` key length, ``N`` query heads, ``K``
 key-value heads, ``H`` head dim, ``D`` model dim, ``V`` vocabulary.
@@ -6,13 +6,16 @@ key-value heads, ``H`` head dim, ``D`` model dim, ``V`` vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ParamSpec, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 
 Axes: TypeAlias = Sequence[str | None]
 """Logical names of an array's dims ("batch", "seq", "embed", …); None where a dim has none."""
+
+ArrayTree: TypeAlias = "Mapping[str, jax.Array | ArrayTree]"
+"""Arrays in nested dicts: parameters, and what a layer remembers of a sequence."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,7 +81,7 @@ class CrossEntropyFn(Protocol):
 
 
 class KVCache(Protocol[State]):
-    """Where an attention layer keeps the keys and values of earlier positions."""
+    """Where an attention layer keeps the keys and values of earlier positions; it has no parameters."""
 
     def init(
         self, *, batch_size: int, max_length: int, num_kv_heads: int, head_dim: int, dtype: jax.typing.DTypeLike
@@ -94,4 +97,81 @@ class KVCache(Protocol[State]):
         Returns the new state and all that is cached: keys ``[B, S, K, H]``, values alike, positions ``[B, S]`` with -1
         in empty slots.
         """
+        ...
+
+
+class Initializer(Protocol):
+    """Draws a parameter's first value."""
+
+    def __call__(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike, /, *, fan_in: int
+    ) -> jax.Array:
+        """An array of ``shape``; ``fan_in`` inputs are summed into each output that the parameter makes."""
+        ...
+
+
+class ArrayFn(Protocol):
+    """One array to another of the same shape: a norm, an activation, a feed-forward, dropout."""
+
+    def __call__(self, x: jax.Array, /) -> jax.Array: ...
+
+
+class Projection(Protocol):
+    """A linear map from one or several trailing dims to others, whose sizes and logical names it is built with.
+
+    ``build(in_dim=, out_dim=, in_axes=, out_axes=)``: sizes are ints or tuples of them, axes are tuples of names.
+    """
+
+    def __call__(self, x: jax.Array, /) -> jax.Array:
+        """``[…, *in_dim] → […, *out_dim]``."""
+        ...
+
+
+class PositionEncoding(Protocol):
+    """Tells queries and keys where they stand."""
+
+    def __call__(self, x: jax.Array, /, *, positions: jax.Array | None) -> jax.Array:
+        """``[B, T, N, H]`` again, for ``positions`` ``[B, T]``; None means that row ``i`` stands at position ``i``."""
+        ...
+
+
+class SequenceLayer(Protocol):
+    """What maps a sequence to a sequence, at once or piece by piece: attention, a block, a stack of blocks."""
+
+    def __call__(
+        self, x: jax.Array, /, *, positions: jax.Array | None = None, segments: jax.Array | None = None
+    ) -> jax.Array:
+        """``[B, T, D] → [B, T, D]``. None: row ``i`` stands at position ``i``; there is one segment."""
+        ...
+
+    def init_cache(self, *, batch_size: int, max_length: int) -> ArrayTree:
+        """What ``extend`` has to remember of a sequence, before its first token."""
+        ...
+
+    def extend(self, x: jax.Array, cache: ArrayTree, /, *, positions: jax.Array) -> tuple[jax.Array, ArrayTree]:
+        """The next ``[B, T, D]`` of sequences whose earlier part ``cache`` remembers.
+
+        Rows with a negative position are padding: they are not remembered, and what is returned for them means nothing.
+        """
+        ...
+
+
+class TokenEmbedding(Protocol):
+    """Token ids to vectors."""
+
+    def __call__(self, tokens: jax.Array, /) -> jax.Array:
+        """``[B, T]`` int32 → ``[B, T, D]``."""
+        ...
+
+
+@runtime_checkable
+class OutputHead(Protocol):
+    """Vectors to logits over the vocabulary; a token embedding may be one as well (tied weights)."""
+
+    def attend(self, x: jax.Array, /) -> jax.Array:
+        """``[…, D] → […, V]`` float32."""
+        ...
+
+    def output_weight(self) -> jax.Array:
+        """The ``[V, D]`` matrix behind ``attend``, in the type to compute in, for a ``CrossEntropyFn``."""
         ...

@@ -1,0 +1,37 @@
+"""Strictly encapsulated neural network layers for JAX."""
+
+from . import initializers as initializers
+from ._as_decoder import ModuleDecoder as ModuleDecoder
+from ._as_decoder import as_decoder as as_decoder
+from ._as_model import ModuleModel as ModuleModel
+from ._as_model import as_model as as_model
+from ._attention import Attention as Attention
+from ._block import Block as Block
+from ._causal_lm import CausalLM as CausalLM
+from ._causal_lm import LMCache as LMCache
+from ._context import Collected as Collected
+from ._context import ContextError as ContextError
+from ._context import RandomKey as RandomKey
+from ._context import Summary as Summary
+from ._cross_entropy import cross_entropy as cross_entropy
+from ._dot_product_attention import dot_product_attention as dot_product_attention
+from ._dropout import Dropout as Dropout
+from ._embedding import Embedding as Embedding
+from ._feed_forward import GatedFeedForward as GatedFeedForward
+from ._functional import functional as functional
+from ._kv_cache import DenseKVCache as DenseKVCache
+from ._linear import Linear as Linear
+from ._module import Module as Module
+from ._module import Param as Param
+from ._module import scoped as scoped
+from ._output_head import Head as Head
+from ._param_spec import ParamSpec as ParamSpec
+from ._param_spec import SpecTree as SpecTree
+from ._remat import Remat as Remat
+from ._repeat import Repeat as Repeat
+from ._rms_norm import RMSNorm as RMSNorm
+from ._rotary import no_positions as no_positions
+from ._rotary import rotary as rotary
+from ._sharder import Unsharded as Unsharded
+from ._version import __version__ as __version__
+from ._wrapper import Wrapper as Wrapper

@@ -1,0 +1,83 @@
+"""A module with a loss, as what a training loop asks for: specs, init, and a pure loss with metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from ._context import Collected, Summary
+from ._functional import functional
+from ._module import Module
+from ._param_spec import SpecTree
+from ._sharder import Unsharded
+from .protocols import ArrayTree, Sharder
+
+AUX_LOSS = "aux_loss"
+"""Outputs of this name are added to the loss."""
+
+
+class LossModule(Protocol):
+    """What ``as_model`` asks of a module: ``loss`` is ``@scoped`` and says "loss" and its weight among the metrics."""
+
+    def specs(self) -> SpecTree: ...
+
+    def init(self, key: jax.Array, /) -> ArrayTree: ...
+
+    def loss(self, batch: Mapping[str, jax.Array], /, *, train: bool) -> tuple[jax.Array, Mapping[str, Summary]]: ...
+
+
+@dataclass(frozen=True)
+class ModuleModel:
+    """Fits ``Model`` of ax-trainer, and any loop that wants pure functions."""
+
+    module: LossModule
+    sharder: Sharder
+
+    def specs(self) -> SpecTree:
+        """What the parameters will be."""
+        return self.module.specs()
+
+    def init(self, key: jax.Array, /) -> ArrayTree:
+        """Fresh parameters, a pure function of ``key``."""
+        return self.module.init(key)
+
+    def loss(
+        self, params: ArrayTree, batch: Mapping[str, jax.Array], /, *, key: jax.Array, train: bool
+    ) -> tuple[jax.Array, dict[str, tuple[jax.Array, jax.Array]]]:
+        """The scalar to minimise, and metrics with weights.
+
+        The scalar is the module's loss plus all outputs named "aux_loss"; metrics are the module's and the summaries of
+        all modules under "path/name", averaged over layers. Nothing is random unless ``train``.
+        """
+        call = functional(self.module.loss, sharder=self.sharder)
+        (loss, metrics), collected = call(params, key if train else None, batch, train=train)
+        reported = {**metrics, **{name: summary.total() for name, summary in collected.summaries.items()}}
+        aux_loss = _aux_loss(collected)
+        if aux_loss is not None:
+            loss = loss + aux_loss
+            reported[AUX_LOSS] = Summary(aux_loss, metrics["loss"].weight)
+        return loss, {name: (summary.mean, summary.weight) for name, summary in reported.items()}
+
+
+def _aux_loss(collected: Collected) -> jax.Array | None:
+    parts = [value for name, value in collected.outputs.items() if name.rsplit("/", 1)[-1] == AUX_LOSS]
+    return (
+        sum((part.astype(jnp.float32).sum() for part in parts[1:]), parts[0].astype(jnp.float32).sum())
+        if parts
+        else None
+    )
+
+
+def as_model(module: LossModule, /, *, sharder: Sharder | None = None) -> ModuleModel:
+    """``module`` for a training loop; its activations are placed by ``sharder``.
+
+    Raises:
+        TypeError: It is no Module.
+    """
+    if not isinstance(module, Module):
+        raise TypeError(f"as_model takes a Module, got {type(module).__qualname__}")
+    return ModuleModel(module, Unsharded() if sharder is None else sharder)

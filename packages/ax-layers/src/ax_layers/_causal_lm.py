@@ -1,0 +1,134 @@
+"""The causal language model: embedding, layers, norm, head, and the loss.
+
+It states the interface that its parts share (width and vocabulary) once and hands it to them; what the parts are is not
+its business. Training, prefill and decode are methods over the same parts and parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+import ax_config
+import jax
+import jax.numpy as jnp
+from ax_config import Buildable, field, partial_for
+
+from ._context import Summary
+from ._cross_entropy import cap_logits, cross_entropy
+from ._embedding import Embedding
+from ._module import Module, scoped
+from ._output_head import Head
+from ._rms_norm import RMSNorm
+from .protocols import ArrayFn, ArrayTree, CrossEntropyFn, OutputHead, SequenceLayer, TokenEmbedding
+
+
+class LMCache(TypedDict):
+    """How many tokens of each sequence were read, ``[B]`` int32, and what the layers remember of them."""
+
+    lengths: jax.Array
+    layers: ArrayTree
+
+
+class CausalLM(Module):
+    """Tokens to the logits of the tokens that follow."""
+
+    class Config(ax_config.Config["CausalLM"]):
+        """The shared widths, and the parts."""
+
+        vocab_size: int
+        dim: int
+        layers: Buildable[SequenceLayer]
+        embedding: Buildable[TokenEmbedding] = field(default_factory=Embedding.Config)
+        norm: Buildable[ArrayFn] = field(default_factory=RMSNorm.Config)
+        head: Buildable[OutputHead] | None = field(default_factory=Head.Config)  # None: the embedding's weight (tied)
+        logit_cap: float | None = None
+        cross_entropy: Buildable[CrossEntropyFn] = field(default_factory=lambda: partial_for(cross_entropy))
+        eval_accuracy: bool = True  # when not training, report the accuracy too; needs all logits at once
+
+    def __init__(self, cfg: Config, /) -> None:
+        super().__init__()
+        self._logit_cap = cfg.logit_cap
+        self._eval_accuracy = cfg.eval_accuracy
+        self.embedding = self.child("embedding", cfg.embedding, vocab_size=cfg.vocab_size, dim=cfg.dim)
+        self.layers = self.child("layers", cfg.layers, dim=cfg.dim)
+        self.norm = self.child("norm", cfg.norm, dim=cfg.dim)
+        if cfg.head is not None:
+            self.head: OutputHead = self.child("head", cfg.head, vocab_size=cfg.vocab_size, dim=cfg.dim)
+        elif isinstance(self.embedding, OutputHead):
+            self.head = self.embedding
+        else:
+            raise ValueError(
+                f"a {type(self.embedding).__qualname__} can't serve as the output head; give CausalLM a head"
+            )
+        self._tied_flops = 6 * cfg.vocab_size * cfg.dim if cfg.head is None else 0
+        self.cross_entropy = self.child("cross_entropy", cfg.cross_entropy)
+
+    @scoped
+    def __call__(
+        self, tokens: jax.Array, /, *, positions: jax.Array | None = None, segments: jax.Array | None = None
+    ) -> jax.Array:
+        """``[B, T]`` int32 → logits ``[B, T, V]`` float32."""
+        return self._logits(self._hidden(tokens, positions=positions, segments=segments))
+
+    @scoped
+    def loss(self, batch: Mapping[str, jax.Array], /, *, train: bool) -> tuple[jax.Array, dict[str, Summary]]:
+        """The mean cross-entropy over the targets that count, and metrics.
+
+        ``batch`` has "tokens" and "targets" ``[B, T]`` int32, a negative target not counting; and may have "segments" and
+        "positions" ``[B, T]`` int32.
+        """
+        hidden_BTD = self._hidden(batch["tokens"], positions=batch.get("positions"), segments=batch.get("segments"))
+        hidden_MD = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
+        targets_M = batch["targets"].reshape(-1)
+        counted_M = targets_M >= 0
+        losses_M, _ = self.cross_entropy(
+            hidden_MD, self.head.output_weight(), jnp.where(counted_M, targets_M, 0), logit_cap=self._logit_cap
+        )
+        num_targets = counted_M.sum(dtype=jnp.int32).astype(jnp.float32)
+
+        def mean(values_M: jax.Array) -> jax.Array:
+            return jnp.where(counted_M, values_M, 0).sum() / jnp.maximum(num_targets, 1)
+
+        loss = mean(losses_M)
+        metrics = {"loss": Summary(loss, num_targets)}
+        if self._eval_accuracy and not train:
+            right_M = self._logits(hidden_MD).argmax(axis=-1) == targets_M
+            metrics["accuracy"] = Summary(mean(right_M.astype(jnp.float32)), num_targets)
+        return loss, metrics
+
+    def init_cache(self, batch_size: int, max_length: int, /) -> LMCache:
+        """Of sequences with no token read yet."""
+        layers = self.layers.init_cache(batch_size=batch_size, max_length=max_length)
+        return LMCache(lengths=jnp.zeros(batch_size, jnp.int32), layers=layers)
+
+    @scoped
+    def prefill(self, tokens: jax.Array, lengths: jax.Array, cache: LMCache, /) -> tuple[jax.Array, LMCache]:
+        """Read the first ``lengths`` ``[B]`` (at least 1) of tokens ``[B, T]``; logits ``[B, V]`` after the last of them."""
+        steps = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+        positions = jnp.where(steps < lengths[:, None], cache["lengths"][:, None] + steps, -1)
+        hidden_BTD, layers = self._extend(tokens, cache["layers"], positions)
+        last_BD = jnp.take_along_axis(hidden_BTD, (lengths - 1)[:, None, None], axis=1)[:, 0]
+        return self._logits(last_BD), LMCache(lengths=cache["lengths"] + lengths, layers=layers)
+
+    @scoped
+    def decode(self, tokens: jax.Array, cache: LMCache, /) -> tuple[jax.Array, LMCache]:
+        """Read one token a sequence, ``[B]``; logits ``[B, V]`` after it."""
+        hidden_B1D, layers = self._extend(tokens[:, None], cache["layers"], cache["lengths"][:, None])
+        return self._logits(hidden_B1D[:, 0]), LMCache(lengths=cache["lengths"] + 1, layers=layers)
+
+    def training_flops_per_token(self, seq_length: int, /) -> float:
+        """The parts', and the matmul with the embedding's weight if it serves as the head."""
+        return super().training_flops_per_token(seq_length) + self._tied_flops
+
+    def _hidden(self, tokens: jax.Array, *, positions: jax.Array | None, segments: jax.Array | None) -> jax.Array:
+        x = self.constrain(self.embedding(tokens), ("batch", "seq", None))
+        return self.norm(self.layers(x, positions=positions, segments=segments))
+
+    def _extend(self, tokens: jax.Array, cache: ArrayTree, positions: jax.Array) -> tuple[jax.Array, ArrayTree]:
+        x, cache = self.layers.extend(self.embedding(tokens), cache, positions=positions)
+        return self.norm(x), cache
+
+    def _logits(self, hidden: jax.Array) -> jax.Array:
+        logits = cap_logits(self.head.attend(hidden), self._logit_cap)
+        return self.constrain(logits, ("batch", *(None,) * (logits.ndim - 2), "vocab"))

@@ -1,0 +1,55 @@
+"""Token embedding, which may serve as the output head too (tied weights)."""
+
+from __future__ import annotations
+
+import ax_config
+import jax
+import jax.numpy as jnp
+from ax_config import REQUIRED, Buildable, field, partial_for
+
+from . import initializers
+from ._dtypes import float_dtype
+from ._module import Module, scoped
+from ._output_head import logits_of
+from ._param_spec import ParamSpec
+from .protocols import Initializer
+
+
+class Embedding(Module):
+    """One vector a token; fits ``TokenEmbedding`` and ``OutputHead``."""
+
+    class Config(ax_config.Config["Embedding"]):
+        """Sizes and precision."""
+
+        vocab_size: int = REQUIRED
+        dim: int = REQUIRED
+        initializer: Buildable[Initializer] = field(default_factory=lambda: partial_for(initializers.normal, std=0.02))
+        param_dtype: str = "float32"
+        compute_dtype: str = "float32"
+
+    def __init__(self, cfg: Config, /) -> None:
+        super().__init__()
+        self._dtype = float_dtype(cfg.compute_dtype)
+        spec = ParamSpec(
+            (cfg.vocab_size, cfg.dim),
+            float_dtype(cfg.param_dtype),
+            ("vocab", "embed"),
+            cfg.initializer.build(),
+            fan_in=(-1,),
+        )
+        self.weight = self.param("weight", spec)
+
+    @scoped
+    def __call__(self, tokens: jax.Array, /) -> jax.Array:
+        """``[B, T]`` int32 → ``[B, T, D]``; a token outside the vocabulary gives NaN."""
+        return jnp.take(self.weight.value, tokens, axis=0, mode="fill").astype(self._dtype)
+
+    @scoped
+    def attend(self, x: jax.Array, /) -> jax.Array:
+        """``[…, D] → […, V]`` float32: the dot product with every token's vector."""
+        return logits_of(x, self.output_weight())
+
+    @scoped
+    def output_weight(self) -> jax.Array:
+        """The ``[V, D]`` matrix in the compute type."""
+        return self.weight.value.astype(self._dtype)

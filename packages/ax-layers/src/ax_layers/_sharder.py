@@ -1,0 +1,31 @@
+"""The sharder for one device: it leaves everything where it is."""
+
+# ruff: noqa: ARG002  # a signature that fits a protocol takes what it may not need
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import jax
+
+from .protocols import Axes
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Unsharded:
+    """Fits ``Sharder`` and does nothing."""
+
+    def constrain(self, x: jax.Array, axes: Axes, /) -> jax.Array:
+        """``x`` itself."""
+        return x
+
+    def shard_map(
+        self, fn: Callable[P, R], /, *, in_axes: Sequence[Axes], out_axes: Axes | Sequence[Axes]
+    ) -> Callable[P, R]:
+        """``fn`` itself: the one shard is the whole."""
+        return fn
