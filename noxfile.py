@@ -92,7 +92,7 @@ def check_bounds_are_met(session: nox.Session, bounds: Iterable[Requirement]) ->
     installed = {canonicalize_name(entry["name"]): Version(entry["version"]) for entry in json.loads(listing)}
     lowest_of: dict[str, Version] = {}
     for requirement in bounds:
-        name = canonicalize_name(requirement.name)
+        name: str = canonicalize_name(requirement.name)
         floors = [Version(clause.version) for clause in requirement.specifier if clause.operator == ">="]
         if not floors:
             session.error(f"{requirement} has no lower bound")

@@ -15,11 +15,9 @@ from tools.workspace import PACKAGES, ROOT, Package, is_ours
 LICENSE = (ROOT / "LICENSE").read_bytes()
 
 
-@pytest.fixture(params=PACKAGES.values(), ids=PACKAGES)
+@pytest.fixture(params=PACKAGES)
 def package(request: pytest.FixtureRequest) -> Package:
-    found = request.param
-    assert isinstance(found, Package)
-    return found
+    return PACKAGES[request.param]
 
 
 @pytest.fixture
@@ -55,7 +53,7 @@ def test_metadata_is_complete(package: Package, wheel: zipfile.ZipFile) -> None:
     assert data["Summary"]
     assert "Typing :: Typed" in data.get_all("Classifier", [])
     readme = (package.folder / "README.md").read_text("utf-8")
-    assert data.get_payload().strip() == readme.strip()
+    assert str(data.get_payload()).strip() == readme.strip()
 
 
 def test_siblings_are_pinned_by_range(package: Package, wheel: zipfile.ZipFile) -> None:
