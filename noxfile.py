@@ -23,7 +23,7 @@ from pathlib import Path
 
 import nox
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).parent))  # the nox command doesn't put it there
@@ -90,14 +90,14 @@ def check_bounds_are_met(session: nox.Session, bounds: Iterable[Requirement]) ->
     listing = session.run("uv", "pip", "list", "--format=json", silent=True, external=True, stderr=None)
     assert isinstance(listing, str)
     installed = {canonicalize_name(entry["name"]): Version(entry["version"]) for entry in json.loads(listing)}
-    lowest_of: dict[str, Version] = {}
+    floor_of: dict[NormalizedName, Version] = {}
     for requirement in bounds:
-        name: str = canonicalize_name(requirement.name)
+        name = canonicalize_name(requirement.name)
         floors = [Version(clause.version) for clause in requirement.specifier if clause.operator == ">="]
         if not floors:
             session.error(f"{requirement} has no lower bound")
-        lowest_of[name] = max([*floors, *filter(None, [lowest_of.get(name)])])
-    for name, floor in lowest_of.items():
+        floor_of[name] = max([*floors, *filter(None, [floor_of.get(name)])])
+    for name, floor in floor_of.items():
         if installed[name] != floor:
             session.error(f"{name} {installed[name]} was installed: the bound {name}>={floor} does not hold together")
 

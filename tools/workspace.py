@@ -97,8 +97,12 @@ def with_siblings(names: Iterable[str]) -> list[Package]:
     return list(found.values())
 
 
-def third_party(packages: Iterable[Package], extras_of: Iterable[Package]) -> Iterator[Requirement]:
-    """Yield what `packages` always need and what the extras of `extras_of` add, without our own packages."""
+def third_party(packages: Iterable[Package], extras_of: Iterable[Package] = ()) -> Iterator[Requirement]:
+    """Yield what `packages` need from others: always, for the extras of `extras_of`, and for those they ask of siblings."""
     declared = [r for package in packages for r in package.requirements[""]]
     declared += [r for package in extras_of for extra in package.extras for r in package.requirements[extra]]
-    return (requirement for requirement in declared if not is_ours(requirement))
+    for requirement in declared:
+        if not is_ours(requirement):
+            yield requirement
+        for extra in requirement.extras if is_ours(requirement) else ():
+            yield from PACKAGES[canonicalize_name(requirement.name)].requirements[extra]
