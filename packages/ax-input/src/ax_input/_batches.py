@@ -69,9 +69,12 @@ class BatchStream:
         indices = grain.MapDataset.range(len(windows))
         if shuffle:
             indices = indices.shuffle(seed=_grain_seed(seed))
-        batches = indices.repeat().batch(batch_size).map(lambda batch: windows.gather(batch[rows]))
+        # drop_remainder: nothing is dropped of an endless stream, but otherwise Grain rounds its length up by floating point,
+        # which overflows for a batch of 1.
+        batches = indices.repeat().batch(batch_size, drop_remainder=True)
+        own_batches = batches.map(lambda batch: windows.gather(batch[rows]))
         reading = grain.ReadOptions(num_threads=1, prefetch_buffer_size=_READ_AHEAD)
-        self._position = cast(_Position, iter(batches.to_iter_dataset(reading)))
+        self._position = cast(_Position, iter(own_batches.to_iter_dataset(reading)))
 
     def __iter__(self) -> Iterator[Mapping[str, np.ndarray]]:
         return self
@@ -87,7 +90,7 @@ class BatchStream:
         """Continue from where ``get_state`` was called. Raises DataError when ``state`` is of another order."""
         try:
             saved = json.loads(state)
-            order, position = saved["order"], saved["position"]
+            order, position = dict(saved["order"]), saved["position"]
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(f"not a state of a BatchStream: {state[:80]!r}") from error
         if order != self._order:
