@@ -1,0 +1,14 @@
+"""Device meshes, logical axis rules and shardings by config.
+
+Models name their dims ("batch", "embed", "heads", …); a :class:`Mesh` knows which devices there are and by which rules
+those names fall onto them.
+"""
+
+from ._mesh import Mesh as Mesh
+from ._peak_flops import PeakFlops as PeakFlops
+from ._peak_flops import peak_flops as peak_flops
+from ._resolve import AxisSizeError as AxisSizeError
+from ._rules import DEFAULT_RULES as DEFAULT_RULES
+from ._rules import Rule as Rule
+from ._rules import ShardingRuleError as ShardingRuleError
+from ._version import __version__ as __version__

@@ -1,0 +1,178 @@
+"""The mesh: where arrays go, and that training on many devices is training on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ax_mesh import Mesh, ShardingRuleError
+from ax_mesh.testing import ToySpec, check_has_axes
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+_SPECS = {
+    "in": {"w": ToySpec((16, 32), ("embed", "mlp")), "b": ToySpec((32,), ("mlp",))},
+    "out": {"w": ToySpec((32, 16), ("mlp", "embed"))},
+}
+_MESHES: list[dict[str, int]] = [
+    {"data": 8},
+    {"fsdp": -1},
+    {"data": 2, "fsdp": 4},
+    {"data": 2, "fsdp": 2, "tensor": 2},
+]
+
+
+def _mesh(**axes: int) -> Mesh:
+    return Mesh.Config(axes=axes).build()
+
+
+def _single() -> Mesh:
+    return Mesh.Config().build(devices=jax.devices()[:1])
+
+
+def test_parameters_go_where_the_rules_say() -> None:
+    check_has_axes(_SPECS)
+
+    def specs(mesh: Mesh) -> object:
+        return jax.tree.map(lambda sharding: sharding.spec, mesh.shardings(_SPECS))
+
+    assert specs(_mesh(data=8)) == {
+        "in": {"w": PartitionSpec(None, None), "b": PartitionSpec(None)},
+        "out": {"w": PartitionSpec(None, None)},
+    }
+    assert specs(_mesh(data=2, fsdp=2, tensor=2)) == {
+        "in": {"w": PartitionSpec("fsdp", "tensor"), "b": PartitionSpec("tensor")},
+        "out": {"w": PartitionSpec("tensor", "fsdp")},
+    }
+    assert Mesh.Config().build().axes == {"data": 1, "fsdp": 8}
+
+
+def test_one_device_is_left_alone() -> None:
+    mesh = _single()
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    assert jax.tree.leaves(mesh.shardings(_SPECS)) == [sharding] * 3
+    assert mesh.replicated() == sharding
+
+    def ours(x: jax.Array) -> jax.Array:
+        y = mesh.constrain(x, ("batch", "embed"))
+        return mesh.shard_map(jnp.tanh, in_axes=[("batch", "embed")], out_axes=("batch", "embed"))(y)
+
+    def program(fn: Callable[[jax.Array], jax.Array]) -> str:
+        with mesh.activate():
+            return str(jax.jit(lambda x: fn(x)).lower(jnp.ones((4, 4))).as_text())
+
+    assert program(ours) == program(jnp.tanh)
+    with pytest.raises(ShardingRuleError, match="'embd'"):
+        mesh.constrain(jnp.ones((4, 4)), ("batch", "embd"))
+
+
+def test_batches_are_split_along_their_first_dim() -> None:
+    mesh = _mesh(data=2, fsdp=4)
+    batch = {"tokens": np.arange(48, dtype=np.int32).reshape(16, 3), "scale": np.float32(2) * np.ones((), np.float32)}
+    put = mesh.put(batch)
+    assert put["tokens"].sharding == NamedSharding(mesh.jax_mesh, PartitionSpec(("data", "fsdp")))
+    assert put["tokens"].addressable_shards[0].data.shape == (2, 3)
+    np.testing.assert_array_equal(put["tokens"], batch["tokens"])
+    assert put["scale"].sharding.is_fully_replicated
+    lenient = Mesh.Config(axes={"data": 8}, indivisible="replicate").build()
+    with pytest.raises(ShardingRuleError, match=r"batch\['tokens'\]: dim 0 .* 12 can't be split 8 ways over data"):
+        lenient.put({"tokens": np.zeros((12, 3), np.int32)})
+
+
+def test_constrain_under_jit() -> None:
+    mesh = _mesh(data=2, fsdp=4)
+    with mesh.activate():
+        y = jax.jit(lambda x: mesh.constrain(x + 1, ("batch", None, "embed")))(jnp.zeros((8, 3, 4)))
+    assert y.sharding.is_equivalent_to(NamedSharding(mesh.jax_mesh, PartitionSpec(("data", "fsdp"))), 3)
+
+
+def test_shard_map_gives_each_device_its_shard() -> None:
+    mesh = _mesh(data=2, fsdp=2, tensor=2)
+    shapes = []
+
+    def attend(q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        shapes.append((q.shape, k.shape))
+        return jnp.einsum("btnh,bsnh->bnts", q, k), q
+
+    sharded = mesh.shard_map(
+        attend,
+        in_axes=[("batch", "seq", "heads", None), ("batch", None, "heads", None)],
+        out_axes=[("batch", "heads", "seq", None), ("batch", "seq", "heads", None)],
+    )
+    keys = jax.random.split(jax.random.key(0))
+    q, k = jax.random.normal(keys[0], (8, 5, 4, 3)), jax.random.normal(keys[1], (8, 6, 4, 3))
+    logits, same = jax.jit(sharded)(q, k)
+    assert shapes[0] == ((2, 5, 2, 3), (2, 6, 2, 3))
+    np.testing.assert_allclose(logits, attend(q, k)[0], rtol=1e-5)
+    np.testing.assert_array_equal(same, q)
+
+
+def test_a_name_means_one_split_throughout_a_sharded_call() -> None:
+    """The batch has taken the axis that the weight's "embed" would take alone: both see the whole "embed"."""
+    mesh = _mesh(fsdp=8)
+    sharded = mesh.shard_map(jnp.matmul, in_axes=[("batch", "embed"), ("embed", "mlp")], out_axes=("batch", "mlp"))
+    x, w = jax.random.normal(jax.random.key(0), (8, 16)), jax.random.normal(jax.random.key(1), (16, 4))
+    np.testing.assert_allclose(sharded(x, w), x @ w, rtol=1e-5)
+    with pytest.raises(ShardingRuleError, match="twice in one array"):
+        mesh.shard_map(jnp.tanh, in_axes=[("batch", "batch")], out_axes=("batch", None))(jnp.ones((8, 8)))
+    with pytest.raises(TypeError, match="takes 2 arrays"):
+        sharded(x)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("axes", _MESHES, ids=lambda axes: "×".join(axes))
+def test_training_equals_that_of_one_device(axes: dict[str, int]) -> None:
+    numbers = np.random.default_rng(0)
+    params = jax.tree.map(lambda s: numbers.standard_normal(s.shape, np.float32) * np.float32(0.2), _SPECS)
+    batches = [{name: numbers.standard_normal((16, 16), np.float32) for name in ("x", "y")} for _ in range(3)]
+
+    def train(mesh: Mesh) -> tuple[list[float], object]:
+        def loss(params: dict[str, dict[str, jax.Array]], batch: dict[str, jax.Array]) -> jax.Array:
+            hidden = jnp.tanh(batch["x"] @ params["in"]["w"] + params["in"]["b"][None])
+            hidden = mesh.constrain(hidden, ("batch", "mlp"))
+            return jnp.mean((mesh.constrain(hidden @ params["out"]["w"], ("batch", "embed")) - batch["y"]) ** 2)
+
+        shardings = mesh.shardings(_SPECS)
+
+        def step(params: object, batch: dict[str, jax.Array]) -> tuple[object, jax.Array]:
+            value, grads = jax.value_and_grad(loss)(params, batch)
+            return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), value
+
+        losses = []
+        with mesh.activate():
+            run = jax.jit(step, donate_argnums=0, out_shardings=(shardings, mesh.replicated()))
+            state = jax.tree.map(lambda p, s: jax.device_put(p.copy(), s), params, shardings)
+            for batch in batches:
+                state, value = run(state, mesh.put(batch))
+                losses.append(float(value))
+        assert jax.tree.leaves(jax.tree.map(lambda x: x.sharding, state)) == jax.tree.leaves(shardings)
+        return losses, jax.tree.map(np.asarray, state)
+
+    want_losses, want = train(_single())
+    losses, got = train(Mesh.Config(axes=axes).build())
+    np.testing.assert_allclose(losses, want_losses, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), got, want)
+
+
+def test_describe_tells_where_everything_is_and_why() -> None:
+    text = (
+        Mesh.Config(axes={"data": 2, "fsdp": 4}, indivisible="replicate")
+        .build()
+        .describe({"w": ToySpec((3, 16, 32), ("layers", "embed", "mlp")), "odd": ToySpec((6,), ("embed",))})
+    )
+    head, odd, weight, total = text.splitlines()
+    assert head.split("  ")[0] == "parameter"
+    assert "24" in odd
+    assert "embed: 6 can't be split 4 ways over fsdp" in odd
+    assert "float32[3,16,32]" in weight
+    assert "1,536" in weight
+    assert "layers: a rule keeps it whole | mlp: the mesh isn't split along tensor" in weight
+    assert total == (
+        "2 parameters, 6,168 bytes; on each of the 8 devices (data=2, fsdp=4) 1,560 bytes, 24 of them replicated"
+    )
+
+
+def test_what_is_no_spec_is_named() -> None:
+    with pytest.raises(ShardingRuleError, match="a/b: wanted something with shape, dtype and axes, got str"):
+        _mesh(data=8).shardings({"a": {"b": "w"}})
