@@ -44,12 +44,12 @@ def test_kit(count: int, shards: int, seed: int, shuffle: bool) -> None:
     check_batch_stream(make_stream, num_batches=5, shard_counts=(shards,))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     count=st.integers(3, 50),
     batch_size=st.integers(1, 3),
     seed=st.integers(0, 2**40),
-    start=st.integers(0, 60),
+    start=st.integers(0, 40),
     detour=st.integers(0, 5),
 )
 def test_resume_anywhere(count: int, batch_size: int, seed: int, start: int, detour: int) -> None:
@@ -67,7 +67,7 @@ def test_resume_anywhere(count: int, batch_size: int, seed: int, start: int, det
     assert dealt(stream, 7) == expected
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(count=st.integers(2, 60), seed=st.integers(0, 2**40), shuffle=st.booleans())
 def test_every_epoch_holds_every_window_once(count: int, seed: int, shuffle: bool) -> None:
     stream = BatchStream(make_windows(count), batch_size=2, seed=seed, shuffle=shuffle)
@@ -173,6 +173,7 @@ def test_close_ends_the_reading() -> None:
     assert threading.active_count() < 20
 
 
+@settings(deadline=None)
 @given(count=st.integers(1, 40), batch_size=st.sampled_from([2, 4, 6]), shards=st.sampled_from([1, 2]))
 def test_evaluation_covers_everything_once(count: int, batch_size: int, shards: int) -> None:
     windows = Windows(np.arange(count * 3, dtype=np.uint16), seq_length=3, num_bytes=1)
@@ -189,6 +190,7 @@ def test_evaluation_covers_everything_once(count: int, batch_size: int, shards: 
     assert len(parts[0]) == -(-len(windows) // batch_size)
 
 
+@settings(deadline=None)
 @given(count=st.integers(1, 60), max_batches=st.integers(1, 8))
 def test_a_few_evaluation_batches_are_spread_evenly(count: int, max_batches: int) -> None:
     batches = EvaluationBatches(make_windows(count), batch_size=4, max_batches=max_batches)

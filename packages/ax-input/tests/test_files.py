@@ -11,13 +11,13 @@ def write(path: Path, text: str = "x") -> Path:
 
 
 def test_folders_are_walked_in_order_and_by_ending(tmp_path: Path) -> None:
-    names = ["b.txt", "a/z.py", "a/b.jsonl.gz", "B.md", "c.parquet", "d.jsonl"]
+    names = ["b.txt", "a/z.PY", "a/b.jsonl.gz", "B.md", "c.parquet", "d.jsonl"]
     for name in names:
         write(tmp_path / name)
     for name in ["x.bin", ".hidden.txt", ".git/config.txt", "__pycache__/x.py", "notes.gz"]:
         write(tmp_path / name)
     found = [str(path.relative_to(tmp_path)) for path in find_files([tmp_path]).paths]
-    assert found == ["B.md", "b.txt", "c.parquet", "d.jsonl", "a/b.jsonl.gz", "a/z.py"]
+    assert found == ["B.md", "b.txt", "c.parquet", "d.jsonl", "a/b.jsonl.gz", "a/z.PY"]
 
 
 def test_named_files_keep_their_order_and_any_ending(tmp_path: Path) -> None:

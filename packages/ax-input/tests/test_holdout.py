@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ax_input import DataError, Document, holdout_mask
 from ax_input._holdout import content_digest, cut_in_two
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FRACTIONS = st.floats(0.001, 0.999)
@@ -21,6 +21,7 @@ def held_out(texts: list[bytes], fraction: float, seed: int) -> set[bytes]:
     return out
 
 
+@settings(deadline=None)
 @given(texts=TEXTS, fraction=FRACTIONS, seed=st.integers(-5, 2**40), shuffler=st.randoms(use_true_random=False))
 def test_disjoint_and_independent_of_order(
     texts: list[bytes], fraction: float, seed: int, shuffler: random.Random
@@ -58,6 +59,7 @@ def test_too_few_contents() -> None:
         holdout_mask([content_digest(b"x")] * 3, fraction=0.5, seed=0)
 
 
+@settings(deadline=None)
 @given(text=st.text(min_size=2), fraction=FRACTIONS)
 def test_cut_in_two(text: str, fraction: float) -> None:
     first, second = cut_in_two(Document(text, "a.txt", 3), fraction)

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from ax_input import BadRecordError, BadRecordLog, DataError, read_documents
+from ax_input import BadRecordError, BadRecordLog, DataError, find_files, read_documents
 
 
 @pytest.fixture
@@ -52,3 +52,12 @@ def test_progress_ends_at_the_total(files: list[Path], tmp_path: Path) -> None:
     assert calls == sorted(calls)
     assert calls[-1] == (total, total)
     assert len(calls) == len(paths) + 1000 // 256
+
+
+def test_a_broken_link_in_a_folder_is_a_bad_record(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to(tmp_path / "gone.txt")
+    (tmp_path / "b.txt").write_text("here")
+    log = BadRecordLog("skip")
+    documents = list(read_documents(find_files([tmp_path]).paths, text_field="text", bad_records=log))
+    assert [document.text for document in documents] == ["here"]
+    assert log.counts == {"unreadable": 1}

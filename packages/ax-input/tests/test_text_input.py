@@ -124,6 +124,19 @@ def test_too_little_text(tmp_path: Path) -> None:
         config(tmp_path).build().train()
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"holdout_fraction": 1.0}, "holdout_fraction: wanted"),
+        ({"seq_length": 0}, "seq_length: wanted"),
+        ({"batch_size": 0}, "batch_size: wanted"),
+    ],
+)
+def test_wrong_settings_are_found_before_reading(tmp_path: Path, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        config(tmp_path / "nowhere", **settings).build()
+
+
 def test_missing_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder"):
         config(tmp_path / "nowhere").build()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from ax_input import ByteTokenizer, DataError, Document, TokenStore, Windows
 from ax_input.testing import check_source
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 EOS = ByteTokenizer.eos_id
@@ -18,6 +18,7 @@ def store_of(texts: Sequence[str]) -> TokenStore:
     return store
 
 
+@settings(deadline=None)
 @given(
     chosen=st.lists(st.tuples(st.text(max_size=12), st.booleans()), min_size=1).filter(lambda c: any(x[1] for x in c)),
     seq_length=st.integers(1, 20),

@@ -53,7 +53,7 @@ class BatchStream:
         # Imported here, for it takes seconds. It ships no types.
         import grain  # type: ignore[import-untyped]
 
-        rows = _own_rows(batch_size, shard_index, shard_count)
+        rows = own_rows(batch_size, shard_index, shard_count)
         if len(windows) < batch_size:
             raise DataError(
                 f"too little text to train on: {windows.num_targets:,} tokens are {len(windows)} windows of "
@@ -128,7 +128,7 @@ class EvaluationBatches:
             raise DataError(f"max_batches: wanted at least 1 or None, got {max_batches}")
         self._windows = windows
         self._batch_size = batch_size
-        self._rows = _own_rows(batch_size, shard_index, shard_count)
+        self._rows = own_rows(batch_size, shard_index, shard_count)
         all_batches = -(-len(windows) // batch_size)
         if max_batches is None or max_batches >= all_batches:
             self._indices = np.arange(all_batches * batch_size)
@@ -149,7 +149,8 @@ class EvaluationBatches:
         return (self[index] for index in range(len(self)))
 
 
-def _own_rows(batch_size: int, shard_index: int, shard_count: int) -> slice:
+def own_rows(batch_size: int, shard_index: int, shard_count: int) -> slice:
+    """The rows of a global batch that are a shard's. Raises DataError when it can't be cut so."""
     if not 0 <= shard_index < shard_count:
         raise DataError(f"shard_index: wanted 0 to {shard_count - 1} (shard_count is {shard_count}), got {shard_index}")
     if batch_size < 1 or batch_size % shard_count:

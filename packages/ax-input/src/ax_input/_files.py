@@ -41,11 +41,11 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> Files:
         path = Path(given).expanduser()
         if path.is_dir():
             inside = list(_walk(path, frozenset({"__pycache__"}), KNOWN_ENDINGS))
-            filled = [file for file in inside if file.stat().st_size > 0]
+            filled = [file for file in inside if not _is_empty(file)]
             if not filled:
                 among = f", {len(inside)} empty ones aside" if inside else ""
                 raise DataError(f"{path}: no files that end in {' '.join(KNOWN_ENDINGS)} in this folder{among}")
-            empty += [file for file in inside if file.stat().st_size == 0]
+            empty += [file for file in inside if _is_empty(file)]
         elif path.exists():
             filled = [path]
         else:
@@ -58,7 +58,7 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> Files:
 def standard_library_paths() -> list[Path]:
     """The source files of the running interpreter's own standard library: no tests, no installed packages, no empty files."""
     root = Path(sysconfig.get_path("stdlib"))
-    files = [file for file in _walk(root, _NOT_OWN_SOURCE, (".py",)) if file.stat().st_size > 0]
+    files = [file for file in _walk(root, _NOT_OWN_SOURCE, (".py",)) if not _is_empty(file)]
     if not files:
         raise DataError(
             f"{root}: this interpreter has no source of its standard library there; give paths to text of your own"
@@ -73,8 +73,15 @@ def _walk(root: Path, excluded: frozenset[str], endings: tuple[str, ...]) -> Ite
     for folder, subfolders, names in os.walk(root, onerror=fail):
         subfolders[:] = sorted(name for name in subfolders if name not in excluded and not name.startswith("."))
         for name in sorted(names):
-            if name.endswith(endings) and not name.startswith("."):
+            if name.lower().endswith(endings) and not name.startswith("."):
                 yield Path(folder, name)
+
+
+def _is_empty(file: Path) -> bool:
+    try:
+        return file.stat().st_size == 0
+    except OSError:  # a broken link, say: reading it will tell what is wrong
+        return False
 
 
 def _missing(path: Path) -> str:

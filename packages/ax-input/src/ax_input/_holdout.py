@@ -23,13 +23,18 @@ def content_digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
+def check_fraction(fraction: float) -> None:
+    """Raise DataError unless ``fraction`` is in [0, 1)."""
+    if not 0.0 <= fraction < 1.0:
+        raise DataError(f"holdout_fraction: wanted at least 0 and less than 1, got {fraction}")
+
+
 def holdout_mask(digests: Sequence[bytes], *, fraction: float, seed: int) -> np.ndarray:
     """``[D]`` bool: True for the documents to hold out, by their ``content_digest``.
 
     Raises DataError unless both sides get a document (none is held out for ``fraction`` 0).
     """
-    if not 0.0 <= fraction < 1.0:
-        raise DataError(f"holdout_fraction: wanted at least 0 and less than 1, got {fraction}")
+    check_fraction(fraction)
     if fraction == 0.0:
         return np.zeros(len(digests), np.bool_)
     key = seed.to_bytes(16, "little", signed=True)

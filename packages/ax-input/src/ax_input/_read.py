@@ -19,7 +19,7 @@ def read_documents(
     files: Sequence[Path], *, text_field: str, bad_records: BadRecordLog, on_progress: OnProgress | None = None
 ) -> Iterator[Document]:
     """The documents of ``files`` in order. What can't be used goes to ``bad_records``."""
-    sizes = [file.stat().st_size for file in files]
+    sizes = [_size(file) for file in files]
     total = sum(sizes)
     done = 0
     for file, size in zip(files, sizes, strict=True):
@@ -40,3 +40,10 @@ def read_documents(
         done += size
         if on_progress is not None:
             on_progress(done, total)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # reading it will tell what is wrong
+        return 0

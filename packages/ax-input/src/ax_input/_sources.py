@@ -25,7 +25,7 @@ from .protocols import Source
 
 def open_source(path: Path, *, text_field: str = "text") -> Source[Document]:
     """The documents of one file. Unknown endings are read as plain text."""
-    name = path.name
+    name = path.name.lower()
     if name.endswith((".jsonl", ".jsonl.gz")):
         return JsonlSource(path, text_field=text_field)
     if name.endswith(".parquet"):
@@ -60,7 +60,7 @@ class JsonlSource:
         self._path = str(path)
         self._text_field = text_field
         data = _read(path)
-        if path.name.endswith(".gz"):
+        if path.name.lower().endswith(".gz"):
             try:
                 data = gzip.decompress(data)
             except (OSError, EOFError, zlib.error) as error:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from pathlib import Path
 from typing import Literal, final
 
 import ax_config
 import numpy as np
 from ax_config import Buildable, config_for, field
 
-from ._batches import BatchStream, EvaluationBatches
+from ._batches import BatchStream, EvaluationBatches, own_rows
 from ._byte_tokenizer import ByteTokenizer
 from ._errors import BadRecordError, BadRecordLog, DataError, Reason, Report
 from ._files import find_files, standard_library_paths
-from ._holdout import cut_in_two, holdout_mask
+from ._holdout import check_fraction, cut_in_two, holdout_mask
 from ._read import OnProgress, read_documents
 from ._token_store import TokenStore, Windows
 from .protocols import Tokenizer
@@ -60,6 +61,11 @@ class TextInput:
         shard_index: int = 0,
         shard_count: int = 1,
     ) -> None:
+        # What can be seen to be wrong is, before a long corpus is read.
+        check_fraction(cfg.holdout_fraction)
+        own_rows(cfg.batch_size, shard_index, shard_count)
+        if cfg.seq_length < 1:
+            raise DataError(f"seq_length: wanted at least 1, got {cfg.seq_length}")
         self.cfg = cfg
         self.tokenizer = cfg.tokenizer.build()
         """What text became tokens by, for prompts and samples."""
@@ -67,13 +73,7 @@ class TextInput:
         self._shard_count = shard_count
 
         bad_records = BadRecordLog(cfg.on_bad_record)
-        if cfg.paths:
-            files = find_files(cfg.paths)
-            for path in files.empty:
-                bad_records.count(BadRecordError(str(path), None, Reason.EMPTY_FILE, "0 bytes"))
-            paths = files.paths
-        else:
-            paths = tuple(standard_library_paths())
+        paths = _paths(cfg, bad_records)
         documents = read_documents(paths, text_field=cfg.text_field, bad_records=bad_records, on_progress=on_progress)
 
         first = list(itertools.islice(documents, 2))
@@ -97,7 +97,7 @@ class TextInput:
         )
         """What ``validation`` deals out; None when nothing is held out."""
         self.report = Report(
-            num_documents=len(store) - cut,
+            num_documents=1 if cut else len(store),
             num_bytes=store.num_bytes,
             num_tokens=store.num_tokens,
             bad_records=bad_records.counts,
@@ -140,3 +140,12 @@ class TextInput:
         if self.validation_windows is not None:
             digest.update(self.validation_windows.fingerprint.encode())
         return digest.hexdigest()
+
+
+def _paths(cfg: TextInput.Config, bad_records: BadRecordLog) -> tuple[Path, ...]:
+    if not cfg.paths:
+        return tuple(standard_library_paths())
+    files = find_files(cfg.paths)
+    for path in files.empty:
+        bad_records.count(BadRecordError(str(path), None, Reason.EMPTY_FILE, "0 bytes"))
+    return files.paths
