@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).parent))  # the nox command doesn't put it there
-from tools.workspace import PACKAGES, ROOT, third_party, with_siblings
+from tools.workspace import PACKAGES, ROOT, Package, third_party, with_siblings
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -76,13 +77,28 @@ def install(session: nox.Session, names: Collection[str], *requirements: str, ex
     session.run("python", "-P", str(ROOT / "tools" / "installed.py"), *map(str, wheels.values()))
 
 
-def run_tests_away(session: nox.Session, folder: str) -> None:
-    """Run a folder's tests in a copy outside the tree that holds no source."""
+def run_tests_of(session: nox.Session, package: Package) -> None:
+    """Run the tests that a package's sdist carries: they are of the same moment as the wheel that was made from it."""
     with tempfile.TemporaryDirectory(prefix="ax-tests-") as away:
-        shutil.copy(ROOT / "pyproject.toml", away)  # pytest's settings
-        shutil.copytree(ROOT / folder, Path(away, folder), ignore=shutil.ignore_patterns("src", "__pycache__"))
-        with session.chdir(away):
-            session.run("pytest", folder, *session.posargs, env={"PYTHONPATH": None, "PYTHONSAFEPATH": "1"})
+        with tarfile.open(DIST / f"{package.module}-{package.version}.tar.gz") as sdist:
+            sdist.extractall(away, filter="data")
+        folder = f"{package.module}-{package.version}"
+        shutil.rmtree(Path(away, folder, "src"))
+        pytest_away(session, away, folder)
+
+
+def run_tests_in(session: nox.Session, folder: str) -> None:
+    """Run the tests in a folder of the tree that are no package's, in a copy of it."""
+    with tempfile.TemporaryDirectory(prefix="ax-tests-") as away:
+        shutil.copytree(ROOT / folder, Path(away, folder), ignore=shutil.ignore_patterns("__pycache__"))
+        pytest_away(session, away, folder)
+
+
+def pytest_away(session: nox.Session, away: str, folder: str) -> None:
+    """Run pytest with the workspace's settings, but where no source of ours can be imported by accident."""
+    shutil.copy(ROOT / "pyproject.toml", away)
+    with session.chdir(away):
+        session.run("pytest", folder, *session.posargs, env={"PYTHONPATH": None, "PYTHONSAFEPATH": "1"})
 
 
 def check_bounds_are_met(session: nox.Session, bounds: Iterable[Requirement]) -> None:
@@ -161,7 +177,7 @@ def tests(session: nox.Session, package: str) -> None:
     install(session, [package])
     session.run("python", "-P", "-c", f"import {PACKAGES[package].module}")  # an extra must not be needed for this
     install(session, [package], extras=PACKAGES[package].extras)
-    run_tests_away(session, f"packages/{package}")
+    run_tests_of(session, PACKAGES[package])
 
 
 @nox.session(requires=["build"], python=interpreter("3.11"))
@@ -173,7 +189,7 @@ def lowest(session: nox.Session, package: str) -> None:
     bounds = list(third_party(with_siblings([package]), extras_of=[PACKAGES[package]]))
     install(session, [package], *map(str, bounds), "--resolution=lowest-direct", extras=PACKAGES[package].extras)
     check_bounds_are_met(session, bounds)
-    run_tests_away(session, f"packages/{package}")
+    run_tests_of(session, PACKAGES[package])
 
 
 @nox.session(requires=["build"], python=interpreter("3.13", "3.12"))
@@ -181,21 +197,21 @@ def lowest(session: nox.Session, package: str) -> None:
 def newest(session: nox.Session, package: str) -> None:
     """The same on the newest Python, with the newest of everything."""
     install(session, [package], "--upgrade", extras=PACKAGES[package].extras)
-    run_tests_away(session, f"packages/{package}")
+    run_tests_of(session, PACKAGES[package])
 
 
 @nox.session(requires=["build"])
 def contracts(session: nox.Session) -> None:
     """All wheels together: every provider fits every Protocol it is meant for, and so do strangers."""
     install(session, PACKAGES, *group("contracts"))
-    run_tests_away(session, "tests/contracts")
+    run_tests_in(session, "tests/contracts")
 
 
 @nox.session(requires=["build"])
 def e2e(session: nox.Session) -> None:
     """The main job, small: the installed `ax` command on real text."""
     install(session, ["ax-recipes"], *group("e2e"))
-    run_tests_away(session, "tests/e2e")
+    run_tests_in(session, "tests/e2e")
 
 
 @nox.session(requires=["build"], default=False)
