@@ -6,9 +6,9 @@ or as the model's own type ``Params``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -26,6 +26,29 @@ Metrics: TypeAlias = Mapping[str, tuple[jax.Array, jax.Array]]
 """Named scalars, each a weighted mean and its weight: means of several batches combine by weight."""
 
 
+class Spec(Protocol):
+    """What a leaf of ``Model.specs()`` tells of its parameter."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    @property
+    def axes(self) -> Sequence[str | None]:
+        """The logical name of each dim, None where it has none; as long as ``shape``."""
+        ...
+
+
+@runtime_checkable
+class SupportsWeightDecay(Protocol):
+    """A spec that says whether weight decay is for its parameter; others are judged by their number of dims."""
+
+    @property
+    def weight_decay(self) -> bool: ...
+
+
 class Model(Protocol[Params]):
     """Something with parameters and a loss."""
 
@@ -39,6 +62,31 @@ class Model(Protocol[Params]):
 
     def loss(self, params: Params, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
         """The scalar to minimise and the metrics to report, of which ``"loss"`` with its weight (the number of targets) is one."""
+        ...
+
+
+class Optimizer(Protocol):
+    """What optax calls a gradient transformation; any of optax's fits.
+
+    One that takes extra arguments (``optax.GradientTransformationExtraArgs``) is given ``grad_norm``, the global norm
+    of the gradients, which the step has computed. A scalar called ``learning_rate`` in its state is reported.
+    """
+
+    def init(self, params: object, /) -> object:
+        """The state before the first update; traced under jit."""
+        ...
+
+    def update(self, updates: object, state: object, params: object, /) -> tuple[object, object]:
+        """What to add to the parameters, given their gradients, and the next state."""
+        ...
+
+
+@runtime_checkable
+class SupportsSpecs(Protocol):
+    """Makes an optimizer once it knows the parameters' specs: which ones decay, which form a group."""
+
+    def for_specs(self, specs: object, /) -> Optimizer:
+        """The optimizer for parameters of these specs (see ``Model.specs``)."""
         ...
 
 

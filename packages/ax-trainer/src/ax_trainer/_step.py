@@ -1,0 +1,114 @@
+"""The step: a pure function from a state and a batch to the next state and what to report.
+
+``train_step`` is that function for a model and an optimizer. ``lower_step`` traces it for described arrays, which may lie on
+devices that nobody here has; ``compile_step`` makes it runnable: one program, whose old state's memory is the new state's.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, cast
+
+import jax
+import jax.numpy as jnp
+
+from ._promotion import standard_promotion
+from ._state import TrainState, abstract_state, shardings_of
+from .protocols import Batch, Metrics, Model, Optimizer, Params, Partitioner
+
+
+def train_step(
+    model: Model[Params], optimizer: Optimizer
+) -> Callable[[TrainState[Params], Batch], tuple[TrainState[Params], Metrics]]:
+    """The function ``(state, batch) -> (next state, metrics)``, to be jitted.
+
+    Metrics are the model's own, ``grad_norm``, and ``learning_rate`` where the optimizer's state tells one.
+    """
+    import optax  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
+
+    update = optax.with_extra_args_support(optimizer).update
+
+    def step(state: TrainState[Params], batch: Batch) -> tuple[TrainState[Params], Metrics]:
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
+        loss = functools.partial(model.loss, key=key, train=True)
+        (_, metrics), grads = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
+        with standard_promotion():
+            grad_norm = optax.tree.norm(grads)
+            updates, opt_state = update(grads, state.opt_state, state.params, grad_norm=grad_norm)
+            params = optax.apply_updates(state.params, updates)
+        once = jnp.ones((), jnp.float32)
+        reports = {"grad_norm": grad_norm, **_learning_rate(opt_state)}
+        return (
+            TrainState(params, opt_state, state.step + 1, state.key),
+            {**_checked(metrics), **{name: (value, once) for name, value in reports.items()}},
+        )
+
+    return step
+
+
+def _checked(metrics: Metrics) -> Metrics:
+    if "loss" not in metrics:
+        raise ValueError(f"the model's loss() reports no metric 'loss', only {sorted(metrics)}; give it with its weight")
+    return metrics
+
+
+def _learning_rate(opt_state: object) -> Mapping[str, jax.Array]:
+    """The one scalar of this name in an optimizer's state; none when there are several, each for a part of the model."""
+    import optax
+
+    found = optax.tree.get_all_with_path(opt_state, "learning_rate", lambda _, value: isinstance(value, jax.Array))
+    return {"learning_rate": found[0][1]} if len(found) == 1 else {}
+
+
+def eval_step(model: Model[Params]) -> Callable[[Params, jax.Array, Batch], Metrics]:
+    """The function ``(params, key data, batch) -> metrics``, to be jitted. It can't change anything."""
+
+    def step(params: Params, key: jax.Array, batch: Batch) -> Metrics:
+        _, metrics = model.loss(params, batch, key=jax.random.wrap_key_data(key), train=False)
+        return _checked(metrics)
+
+    return step
+
+
+def lower_step(
+    model: Model[Params], optimizer: Optimizer, partitioner: Partitioner, batch: Mapping[str, jax.ShapeDtypeStruct]
+) -> jax.stages.Lowered:
+    """The donated step, traced for the described ``batch`` (leaves carry their shardings). Touches no device."""
+    state = abstract_state(model, optimizer, partitioner)
+    step = jax.jit(
+        train_step(model, optimizer),
+        donate_argnums=0,
+        out_shardings=(shardings_of(state), partitioner.replicated()),
+    )
+    with partitioner.activate():
+        return step.lower(state, batch)
+
+
+@dataclass(frozen=True)
+class CompiledStep(Generic[Params]):
+    """A step ready to run. Calling it consumes the state that it is given."""
+
+    executable: jax.stages.Compiled
+    seconds: float
+    """How long tracing and compiling took."""
+
+    def __call__(self, state: TrainState[Params], batch: Batch) -> tuple[TrainState[Params], Metrics]:
+        """The next state and the metrics, as soon as the devices have been told."""
+        return cast("tuple[TrainState[Params], Metrics]", self.executable(state, batch))
+
+
+def compile_step(
+    model: Model[Params], optimizer: Optimizer, partitioner: Partitioner, batch: Mapping[str, jax.ShapeDtypeStruct]
+) -> CompiledStep[Params]:
+    """``lower_step``, compiled, with the time that both took."""
+    start = time.perf_counter()
+    executable = lower_step(model, optimizer, partitioner, batch).compile()
+    return CompiledStep(executable, time.perf_counter() - start)
+
+
+def describe(batch: Batch) -> Mapping[str, jax.ShapeDtypeStruct]:
+    """The shapes, dtypes and shardings of a batch that lies on the devices."""
+    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
