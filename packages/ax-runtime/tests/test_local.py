@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ax_runtime.agent import RunFolder, RunFolderError, run_locally
 from ax_runtime.protocols import Stop
+from ax_runtime.testing import check_job
 
 
 class Count:
@@ -47,3 +48,18 @@ def test_the_folder_is_locked_meanwhile_and_free_after_an_error(tmp_path: Path) 
     with pytest.raises(ZeroDivisionError):
         run_locally(Failing(), tmp_path, config="")
     RunFolder(tmp_path, config="").close()
+
+
+def test_the_kit_takes_a_job_that_continues_and_no_other(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    check_job(lambda: Count(5), tmp_path / "a")
+
+    class Forgetful:
+        def run(self, folder: Path, stop: Stop, /) -> None:
+            for step in range(1, 6):
+                if stop.should_stop(step):
+                    return
+
+    with pytest.raises(AssertionError, match="must go on where it was stopped, after step 2, but it began again at 1"):
+        check_job(Forgetful, tmp_path / "b")
