@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 import pytest
-from ax_config import ConfigError, config_for
+from ax_config import ConfigError
 from ax_input import BadRecordError, BatchStream, ByteTokenizer, DataError, TextInput
 from ax_input.testing import check_batch_stream, check_source
 
@@ -172,7 +172,7 @@ class Upside:
 
 
 def test_another_tokenizer(corpus: Path) -> None:
-    data = config(corpus, tokenizer=config_for(Upside)(eos_id=0)).build()
+    data = config(corpus).build(tokenizer=Upside(eos_id=0))
     assert data.train_windows[0]["tokens"][:2].tolist() == [0, 256 - ord("d")]
     assert data.tokenizer.decode(data.train_windows[0]["tokens"]).startswith("document")
 

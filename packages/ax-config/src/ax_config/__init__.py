@@ -18,6 +18,7 @@ from ._errors import MissingFieldError as MissingFieldError
 from ._errors import NoMatchError as NoMatchError
 from ._errors import TextError as TextError
 from ._errors import UnknownFieldError as UnknownFieldError
+from ._errors import nearest as nearest
 from ._fields import REQUIRED as REQUIRED
 from ._fields import Field as Field
 from ._fields import field as field

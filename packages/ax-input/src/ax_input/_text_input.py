@@ -13,7 +13,7 @@ from typing import Literal, final
 
 import ax_config
 import numpy as np
-from ax_config import Buildable, config_for, field
+from ax_config import field
 
 from ._batches import BatchStream, EvaluationBatches, own_rows
 from ._byte_tokenizer import ByteTokenizer
@@ -31,6 +31,7 @@ class TextInput:
 
     Args:
         cfg: What to read and how.
+        tokenizer: What makes tokens of the text; bytes unless given. A model shares it, so it is no part of this config.
         on_progress: Told the bytes of files done and to do while the text is read.
         shard_index: Which part of every batch this process gets, of ``shard_count`` equal ones.
         shard_count: How many processes share a batch.
@@ -45,7 +46,6 @@ class TextInput:
         paths: tuple[str, ...] = field(default=(), help="files and folders; none means the running Python's library")
         text_field: str = field(default="text", help="where the text is in a JSON line or a Parquet row")
         on_bad_record: Literal["error", "skip"] = field(default="error", help="stop at a bad record, or count it")
-        tokenizer: Buildable[Tokenizer] = field(default_factory=lambda: config_for(ByteTokenizer)())
         seq_length: int = field(default=256, help="tokens in a row")
         batch_size: int = field(default=8, help="rows in a batch, over all processes")
         holdout_fraction: float = field(default=0.05, help="how much to keep for validation")
@@ -57,6 +57,7 @@ class TextInput:
         cfg: Config,
         /,
         *,
+        tokenizer: Tokenizer | None = None,
         on_progress: OnProgress | None = None,
         shard_index: int = 0,
         shard_count: int = 1,
@@ -67,7 +68,7 @@ class TextInput:
         if cfg.seq_length < 1:
             raise DataError(f"seq_length: wanted at least 1, got {cfg.seq_length}")
         self.cfg = cfg
-        self.tokenizer = cfg.tokenizer.build()
+        self.tokenizer: Tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
         """What text became tokens by, for prompts and samples."""
         self._shard_index = shard_index
         self._shard_count = shard_count
@@ -127,6 +128,11 @@ class TextInput:
             shard_index=self._shard_index,
             shard_count=self._shard_count,
         )
+
+    @property
+    def batch_shape(self) -> tuple[int, int]:
+        """Rows of a batch, over all processes, and tokens of a row."""
+        return self.cfg.batch_size, self.cfg.seq_length
 
     @property
     def bytes_per_token(self) -> float:
