@@ -12,7 +12,7 @@ from typing import TypedDict
 import ax_config
 import jax
 import jax.numpy as jnp
-from ax_config import Buildable, field, partial_for
+from ax_config import REQUIRED, Buildable, field, partial_for
 
 from ._context import Summary
 from ._cross_entropy import cap_logits, cross_entropy
@@ -36,7 +36,7 @@ class CausalLM(Module):
     class Config(ax_config.Config["CausalLM"]):
         """The shared widths, and the parts."""
 
-        vocab_size: int
+        vocab_size: int = REQUIRED
         dim: int
         layers: Buildable[SequenceLayer]
         embedding: Buildable[TokenEmbedding] = field(default_factory=Embedding.Config)

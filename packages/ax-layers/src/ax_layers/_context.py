@@ -94,7 +94,7 @@ class Context:
     params: ArrayTree
     key: RandomKey | None
     sharder: Sharder
-    trace: object = field(default_factory=lambda: current_trace())
+    trace: object = field(default_factory=current_trace)
     collected: Collected = field(default_factory=Collected.empty)
     keys_used: set[str] = field(default_factory=set)
     calls: dict[str, int] = field(default_factory=dict)

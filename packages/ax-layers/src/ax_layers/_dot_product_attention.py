@@ -1,7 +1,8 @@
-"""Attention by ``jax.nn.dot_product_attention``, brought to the whole contract of ``AttentionFn``.
+"""Attention in plain XLA: ``jax.nn.dot_product_attention``, brought to the whole contract of ``AttentionFn``.
 
 What that function lacks is added here: masks from positions and segments, a cap on the logits, and zeros for queries
-that see nothing. The plain causal case is left to it, so that whatever it does well on a backend is kept.
+that see nothing. It also groups heads when there is nothing to group, which costs a sixth of the time on a CPU; so
+attention in float32 with a key head for each query head is written out.
 """
 
 from __future__ import annotations
@@ -33,24 +34,33 @@ def dot_product_attention(
     """
     if (query_segments is None) != (key_segments is None):
         raise ValueError("attention takes query_segments and key_segments together; only one was given")
-    in_order = query_positions is None and key_positions is None and query_segments is None and window is None
-    if in_order and logit_cap is None:
-        return jax.nn.dot_product_attention(query, key, value, scale=scale, is_causal=causal)
-
     query_at_BT1 = _positions(query_positions, query.shape[1])[:, :, None]
     key_at_B1S = _positions(key_positions, key.shape[1])[:, None, :]
-    sees_BTS = key_at_B1S >= jnp.zeros_like(query_at_BT1)
+    conditions: list[jax.Array] = []
+    if key_positions is not None:
+        conditions.append(key_at_B1S >= 0)
     if causal:
-        sees_BTS &= key_at_B1S <= query_at_BT1
+        conditions.append(key_at_B1S <= query_at_BT1)
     if window is not None:
-        sees_BTS &= query_at_BT1 - key_at_B1S < window
+        conditions.append(query_at_BT1 - key_at_B1S < window)
     if query_segments is not None and key_segments is not None:
-        sees_BTS &= query_segments[:, :, None] == key_segments[:, None, :]
+        conditions.append(query_segments[:, :, None] == key_segments[:, None, :])
 
-    if logit_cap is None:
-        out = jax.nn.dot_product_attention(query, key, value, scale=scale, mask=sees_BTS[:, None])
+    sees_BTS = None
+    for condition in conditions:
+        sees_BTS = condition if sees_BTS is None else sees_BTS & condition
+    if sees_BTS is not None:
+        sees_BTS = jnp.broadcast_to(sees_BTS, (sees_BTS.shape[0], query.shape[1], key.shape[1]))
+
+    if logit_cap is not None or (query.dtype == jnp.float32 and query.shape[2] == key.shape[2]):
+        out = _attend(query, key, value, sees_BTS, scale=scale, cap=logit_cap)
     else:
-        out = _capped(query, key, value, sees_BTS, scale=scale, cap=logit_cap)
+        mask_B1TS = None if sees_BTS is None else sees_BTS[:, None]
+        out = jax.nn.dot_product_attention(query, key, value, scale=scale, mask=mask_B1TS)
+
+    in_order = query_positions is None and key_positions is None and query_segments is None and window is None
+    if sees_BTS is None or in_order:
+        return out  # every query sees a key
     return jnp.where(sees_BTS.any(axis=-1)[:, :, None, None], out, jnp.zeros_like(out))
 
 
@@ -58,14 +68,21 @@ def _positions(positions: jax.Array | None, length: int) -> jax.Array:
     return jnp.arange(length, dtype=jnp.int32)[None] if positions is None else positions
 
 
-def _capped(
-    query: jax.Array, key: jax.Array, value: jax.Array, sees_BTS: jax.Array, *, scale: float, cap: float
+def _attend(
+    query: jax.Array, key: jax.Array, value: jax.Array, sees_BTS: jax.Array | None, *, scale: float, cap: float | None
 ) -> jax.Array:
-    num_batch, length, num_heads, head_dim = query.shape
-    num_kv_heads = key.shape[2]
-    query_BTKGH = query.reshape(num_batch, length, num_kv_heads, num_heads // num_kv_heads, head_dim)
-    logits = jnp.einsum("btkgh,bskh->bkgts", query_BTKGH, key, preferred_element_type=jnp.float32)
-    logits = cap * jnp.tanh(logits * (scale / cap))
-    logits = jnp.where(sees_BTS[:, None, None], logits, float(np.finfo(np.float32).min))
+    (num_batch, length, num_heads, head_dim), num_kv_heads = query.shape, key.shape[2]
+    grouped = num_heads != num_kv_heads
+    if grouped:
+        query = query.reshape(num_batch, length, num_kv_heads, num_heads // num_kv_heads, head_dim)
+    to_logits = "btkgh,bskh->bkgts" if grouped else "btnh,bsnh->bnts"
+    to_output = "bkgts,bskh->btkgh" if grouped else "bnts,bsnh->btnh"
+
+    logits = jnp.einsum(to_logits, query, key, preferred_element_type=jnp.float32) * scale
+    if cap is not None:
+        logits = cap * jnp.tanh(logits / cap)
+    if sees_BTS is not None:
+        sees = sees_BTS[:, None, None] if grouped else sees_BTS[:, None]
+        logits = jnp.where(sees, logits, float(np.finfo(np.float32).min))
     weights = jax.nn.softmax(logits, axis=-1).astype(value.dtype)
-    return jnp.einsum("bkgts,bskh->btkgh", weights, value).reshape(query.shape)
+    return jnp.einsum(to_output, weights, value).reshape(num_batch, length, num_heads, head_dim)

@@ -33,6 +33,6 @@ class RMSNorm(Module):
     def __call__(self, x: jax.Array, /) -> jax.Array:
         """``[…, D] → […, D]``."""
         wide = x.astype(jnp.float32)
-        inverse = jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self._eps)
+        inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self._eps)
         scale = self.scale.value.astype(jnp.float32).reshape((1,) * (x.ndim - 1) + (-1,))
         return (wide * inverse * scale).astype(x.dtype)
