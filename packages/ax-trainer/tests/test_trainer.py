@@ -1,17 +1,17 @@
 """The loop: its numbers against a hand-written one, and what it promises about stopping and going on."""
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
 from ax_config import config_for
-
 from ax_trainer import CheckpointError, Evaluator, NonFiniteError, Result, Trainer
-from ax_trainer.protocols import Batch, Checkpointer, HostBatch, Metrics, StopSignal
+from ax_trainer.protocols import Batch, Checkpointer, Hook, HostBatch, Metrics, StopSignal
 from ax_trainer.testing import (
     BigramModel,
     BigramParams,
@@ -54,10 +54,11 @@ def train(
     stop: StopSignal | None = None,
     model: BigramModel | None = None,
     evaluators: Mapping[str, Evaluator] | None = None,
-    hooks: tuple[object, ...] = (),
+    hooks: Sequence[Hook] = (),
     **changes: object,
-) -> Result[object]:
-    return config(**changes).build(
+) -> Result[BigramParams]:
+    trainer = Trainer(
+        config(**changes),
         model=model or BigramModel(),
         partitioner=SingleDevice(),
         batches=batches or MemoryBatches(BATCHES),
@@ -66,11 +67,12 @@ def train(
         sinks=[] if sink is None else [sink],
         hooks=hooks,
         stop=stop,
-        derive={"bits": lambda values: values["loss"] / np.log(2.0)},
+        derive={"bits": lambda values: values["loss"] / math.log(2)},
         tokens_per_step=48,
         flops_per_step=1e6,
         peak_flops=1e9,
-    ).run()
+    )
+    return trainer.run()
 
 
 def reproducible(sink: MemorySink) -> str:
@@ -82,12 +84,12 @@ def bits(tree: object) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted() -> tuple[Result[object], MemorySink]:
+def uninterrupted() -> tuple[Result[BigramParams], MemorySink]:
     sink = MemorySink()
     return train(MemoryCheckpointer(), sink), sink
 
 
-def test_loss_equals_a_hand_written_loop(uninterrupted: tuple[Result[object], MemorySink]) -> None:
+def test_loss_equals_a_hand_written_loop(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
     model, optimizer = BigramModel(), optax.adamw(1e-2)
     init_key, step_key, _ = jax.random.split(jax.random.key(3), 3)
     params = jax.jit(model.init)(init_key)
@@ -116,17 +118,19 @@ def test_loss_equals_a_hand_written_loop(uninterrupted: tuple[Result[object], Me
     assert bits(result.state.opt_state) == bits(opt_state)
 
 
-def test_learns(uninterrupted: tuple[Result[object], MemorySink]) -> None:
+def test_learns(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
     losses = train(num_steps=150, evaluate_every=None).metrics
     assert losses["train"]["loss"] < 1.7 < uninterrupted[1].history("train")[1]
     assert losses["valid"]["accuracy"] > 0.7
 
 
-def test_evaluation_combines_batches_by_weight(uninterrupted: tuple[Result[object], MemorySink]) -> None:
+def test_evaluation_combines_batches_by_weight(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
     result, sink = uninterrupted
     model = BigramModel()
     pairs = [
-        model.loss(result.state.params, {k: jnp.asarray(v) for k, v in batch.items()}, key=jax.random.key(0), train=False)
+        model.loss(
+            result.state.params, {k: jnp.asarray(v) for k, v in batch.items()}, key=jax.random.key(0), train=False
+        )
         for batch in HELD_OUT
     ]
     losses = np.array([float(loss) for loss, _ in pairs])
@@ -136,16 +140,16 @@ def test_evaluation_combines_batches_by_weight(uninterrupted: tuple[Result[objec
     np.testing.assert_allclose(sink.history("valid")[12], (losses * weights).sum() / weights.sum(), rtol=1e-6)
 
 
-def test_derived_values_and_speed_are_reported(uninterrupted: tuple[Result[object], MemorySink]) -> None:
+def test_derived_values_and_speed_are_reported(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
     result, sink = uninterrupted
-    assert result.metrics["valid"]["bits"] == result.metrics["valid"]["loss"] / np.log(2.0)
+    assert result.metrics["valid"]["bits"] == result.metrics["valid"]["loss"] / math.log(2)
     assert result.metrics["train"]["num_targets"] == 40
     assert result.metrics["speed"].keys() == {"step_seconds", "tokens_per_second", "mfu"}
     first = next(values for step, group, values in sink.records if group == "speed")
     assert first.keys() == {"compile_seconds"}
 
 
-def test_evaluation_leaves_no_trace_in_the_training(uninterrupted: tuple[Result[object], MemorySink]) -> None:
+def test_evaluation_leaves_no_trace_in_the_training(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
     sink = MemorySink()
     result = train(None, sink, evaluators={}, evaluate_every=1)
     assert sink.history("train") == uninterrupted[1].history("train")
@@ -206,10 +210,7 @@ class KilledCheckpointer(MemoryCheckpointer):
         self.killer.tick()
 
 
-SHORT = {"num_steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
-
-
-def killed_run(killer: Killer, sink: KilledSink, checkpointer: KilledCheckpointer) -> Result[object]:
+def killed_run(killer: Killer, sink: KilledSink, checkpointer: KilledCheckpointer) -> Result[BigramParams]:
     """A process of its own, as far as the trainer can tell: new batches, and what earlier ones stored."""
     batches = KilledBatches(BATCHES)
     sink.killer = checkpointer.killer = batches.killer = killer
@@ -220,7 +221,16 @@ def killed_run(killer: Killer, sink: KilledSink, checkpointer: KilledCheckpointe
             yield batch
 
     evaluators = {"valid": Evaluator(held_out)}
-    return train(checkpointer, sink, batches=batches, evaluators=evaluators, hooks=(killer,), **SHORT)
+    return train(
+        checkpointer,
+        sink,
+        batches=batches,
+        evaluators=evaluators,
+        hooks=(killer,),
+        num_steps=4,
+        evaluate_every=2,
+        checkpoint_every=2,
+    )
 
 
 def test_killed_at_any_moment_it_goes_on_bit_for_bit() -> None:
@@ -242,7 +252,7 @@ def test_killed_at_any_moment_it_goes_on_bit_for_bit() -> None:
 
 
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
-def test_stops_and_goes_on_bit_for_bit(step: int, uninterrupted: tuple[Result[object], MemorySink]) -> None:
+def test_stops_and_goes_on_bit_for_bit(step: int, uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
     sink, checkpointer = MemorySink(), MemoryCheckpointer()
     stopped = train(checkpointer, sink, stop=StopAt(step))
     assert (stopped.step, stopped.why) == (step, "finished" if step == STEPS else "stopped")
@@ -274,7 +284,7 @@ def test_no_data_at_all_is_an_error() -> None:
     with pytest.raises(ValueError, match="no batch at all"):
         train(batches=MemoryBatches([]))
     with pytest.raises(ValueError, match="'valid' gave no batch at step 4"):
-        train(evaluators={"valid": Evaluator(lambda: [])})
+        train(evaluators={"valid": Evaluator(list)})
 
 
 class LoggedSink(MemorySink):

@@ -18,7 +18,11 @@ class ArraySpec:
 
     shape: tuple[int, ...]
     axes: tuple[str | None, ...]
-    dtype: np.dtype = np.dtype(np.float32)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """All are float32."""
+        return np.dtype(np.float32)
 
 
 BigramParams: TypeAlias = dict[str, jax.Array]
@@ -52,9 +56,7 @@ class BigramModel:
             "head": jax.random.normal(keys[1], (self._dim, self._vocab_size)) * 0.5,
         }
 
-    def loss(
-        self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool
-    ) -> tuple[jax.Array, Metrics]:
+    def loss(self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
         """The mean cross-entropy over counted targets, and the share of targets guessed right."""
         hidden = params["embedding"][batch["tokens"]]
         if train and self._dropout:

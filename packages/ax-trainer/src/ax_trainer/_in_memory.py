@@ -51,22 +51,22 @@ class MemoryCheckpointer:
         if step not in self.steps:
             raise ValueError(f"no checkpoint of step {step}; there are {sorted(self.steps)}")
         arrays, blobs = self.steps[step]
-        wanted, got = jax.tree.structure(abstract), jax.tree.structure(arrays)
-        if wanted != got:
+        if not _congruent(abstract, arrays):
             there, here = _paths(arrays), _paths(abstract)
             raise ValueError(
                 f"the checkpoint of step {step} has another structure: it lacks {sorted(here - there)} and has "
                 f"{sorted(there - here)} too many"
             )
 
-        def place(path: jax.tree_util.KeyPath, want: jax.ShapeDtypeStruct, have: np.ndarray) -> jax.Array:
+        def place(path: tuple[object, ...], want: jax.ShapeDtypeStruct, have: np.ndarray) -> jax.Array:
             if want.shape != have.shape or want.dtype != have.dtype:
                 name = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise ValueError(
                     f"{name} is {have.dtype}{list(have.shape)} in the checkpoint of step {step}, wanted "
                     f"{want.dtype}{list(want.shape)}"
                 )
-            return jax.device_put(have.copy(), want.sharding)
+            placed: jax.Array = jax.device_put(have.copy(), want.sharding)
+            return placed
 
         return cast("Tree", jax.tree_util.tree_map_with_path(place, abstract, arrays)), dict(blobs)
 
@@ -76,6 +76,11 @@ class MemoryCheckpointer:
 
     def wait(self) -> None:
         """Saves are complete when they return."""
+
+
+def _congruent(left: object, right: object) -> bool:
+    structures: tuple[object, object] = (jax.tree.structure(left), jax.tree.structure(right))
+    return structures[0] == structures[1]
 
 
 def _paths(tree: object) -> set[str]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias, cast
 
+import ax_config
 import jax
 import jax.numpy as jnp
-
-import ax_config
 from ax_config import Buildable, field
 
 from .protocols import Optimizer, Spec, SupportsWeightDecay
@@ -83,7 +82,9 @@ def _clip(max_norm: float) -> Optimizer:
     """``optax.clip_by_global_norm`` that is told the norm."""
     import optax
 
-    def update(updates: object, state: object, params: object = None, *, grad_norm: jax.Array, **_: object) -> object:
+    def update(
+        updates: object, state: object, _params: object = None, *, grad_norm: jax.Array, **_: object
+    ) -> tuple[object, object]:
         def clip(x: jax.Array) -> jax.Array:
             return jax.lax.select(grad_norm < max_norm, x, (x / grad_norm.astype(x.dtype)) * max_norm)
 
@@ -95,7 +96,7 @@ def _clip(max_norm: float) -> Optimizer:
 class LearningRateState(NamedTuple):
     """How many updates have been done, and the learning rate of the last one."""
 
-    count: jax.Array
+    num_updates: jax.Array
     learning_rate: jax.Array
 
 
@@ -107,8 +108,8 @@ def _scale_by_learning_rate(schedule: Schedule) -> Optimizer:
         return LearningRateState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
 
     def update(updates: object, state: LearningRateState, _: object = None) -> tuple[object, LearningRateState]:
-        rate = jnp.asarray(schedule(state.count), jnp.float32)
+        rate = jnp.asarray(schedule(state.num_updates), jnp.float32)
         scaled = jax.tree.map(lambda x: (-rate).astype(x.dtype) * x, updates)
-        return scaled, LearningRateState(optax.safe_increment(state.count), rate)
+        return scaled, LearningRateState(optax.safe_increment(state.num_updates), rate)
 
     return cast("Optimizer", optax.GradientTransformation(init, update))

@@ -7,6 +7,7 @@ mirrors a parameter lies where the parameter lies, all else (counters, hyperpara
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, NamedTuple, cast
 
 import jax
@@ -47,13 +48,13 @@ def abstract_state(model: Model[Params], optimizer: Optimizer, partitioner: Part
     return TrainState(params, opt_state, cast("jax.Array", step), cast("jax.Array", whole(cast("Spec", key))))
 
 
-def _like_params(optimizer: Optimizer, opt_state: object, params: object, whole: object) -> object:
+def _like_params(optimizer: Optimizer, opt_state: object, params: object, whole: Callable[[Spec], object]) -> object:
     import optax  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
 
-    def placed(leaf: object, param: jax.ShapeDtypeStruct) -> object:
+    def placed(leaf: Spec, param: jax.ShapeDtypeStruct) -> object:
         if isinstance(leaf, optax.MaskedNode):
             return leaf
-        mirrors = cast("Spec", leaf).shape == param.shape
+        mirrors = leaf.shape == param.shape
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=param.sharding) if mirrors else whole(leaf)
 
     return optax.tree.map_params(
@@ -66,7 +67,9 @@ def _like_params(optimizer: Optimizer, opt_state: object, params: object, whole:
     )
 
 
-def init_state(model: Model[Params], optimizer: Optimizer, partitioner: Partitioner, *, seed: int) -> TrainState[Params]:
+def init_state(
+    model: Model[Params], optimizer: Optimizer, partitioner: Partitioner, *, seed: int
+) -> TrainState[Params]:
     """The state before the first step, a pure function of ``seed``; every array is born where it belongs."""
 
     def init() -> TrainState[Params]:
@@ -78,7 +81,7 @@ def init_state(model: Model[Params], optimizer: Optimizer, partitioner: Partitio
 
     described = abstract_state(model, optimizer, partitioner)
     with partitioner.activate():
-        return jax.jit(init, out_shardings=shardings_of(described))()
+        return cast("TrainState[Params]", jax.jit(init, out_shardings=shardings_of(described))())
 
 
 class Keys(NamedTuple):

@@ -51,7 +51,9 @@ def train_step(
 
 def _checked(metrics: Metrics) -> Metrics:
     if "loss" not in metrics:
-        raise ValueError(f"the model's loss() reports no metric 'loss', only {sorted(metrics)}; give it with its weight")
+        raise ValueError(
+            f"the model's loss() reports no metric 'loss', only {sorted(metrics)}; give it with its weight"
+        )
     return metrics
 
 

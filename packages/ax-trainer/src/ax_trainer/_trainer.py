@@ -21,7 +21,7 @@ from typing import Generic, Literal, NamedTuple
 
 import ax_config
 import jax
-from ax_config import Buildable
+from ax_config import REQUIRED, Buildable
 
 from ._evaluator import Evaluator
 from ._logbook import Derive, Logbook, Values, WeightedMeans
@@ -91,7 +91,7 @@ class Trainer(Generic[Params]):
     class Config(ax_config.Config["Trainer[object]"]):
         """How long to train and how often to look."""
 
-        num_steps: int
+        num_steps: int = REQUIRED
         """Train up to this step, counted over all runs that continue each other."""
         optimizer: Buildable[Optimizer] | Buildable[SupportsSpecs]
         """``config_for(optax.adamw)(…)``, any other optax transformation, or a ``Learner.Config``."""
@@ -266,9 +266,15 @@ def _due(step: int, every: int | None) -> bool:
 
 
 def _check(cfg: Trainer.Config, evaluators: Mapping[str, Evaluator]) -> None:
-    for name, value in (("num_steps", cfg.num_steps), ("evaluate_every", cfg.evaluate_every), ("checkpoint_every", cfg.checkpoint_every)):
+    for name, value in (
+        ("num_steps", cfg.num_steps),
+        ("evaluate_every", cfg.evaluate_every),
+        ("checkpoint_every", cfg.checkpoint_every),
+    ):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     taken = {"train", "speed"} & set(evaluators)
     if taken:
-        raise ValueError(f"an evaluator can't be called {taken.pop()!r}: the trainer writes its own values under that name")
+        raise ValueError(
+            f"an evaluator can't be called {taken.pop()!r}: the trainer writes its own values under that name"
+        )

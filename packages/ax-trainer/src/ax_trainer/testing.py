@@ -9,6 +9,7 @@ runner, on your own class::
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
@@ -30,12 +31,13 @@ Record = tuple[int, str, Mapping[str, float]]
 Tree = TypeVar("Tree")
 
 
-def _path(path: jax.tree_util.KeyPath) -> str:
+def _path(path: tuple[object, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _assert_congruent(what: str, tree: object, like: object) -> None:
-    got, want = jax.tree.structure(tree), jax.tree.structure(like)
+    got: object = jax.tree.structure(tree)
+    want: object = jax.tree.structure(like)
     assert got == want, f"{what} must have the structure\n  {want}\nbut it has\n  {got}"
 
 
@@ -57,7 +59,9 @@ def check_model(model: Model[Params], batch: HostBatch) -> None:
     _assert_congruent("init()", params, specs)
     for (path, leaf), spec in zip(jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(specs), strict=True):
         described = cast("Spec", spec)
-        assert tuple(described.shape) == leaf.shape, f"{_path(path)}: specs() say {described.shape}, init() {leaf.shape}"
+        assert tuple(described.shape) == leaf.shape, (
+            f"{_path(path)}: specs() say {described.shape}, init() {leaf.shape}"
+        )
         assert described.dtype == leaf.dtype, f"{_path(path)}: specs() say {described.dtype}, init() {leaf.dtype}"
         assert len(described.axes) == leaf.ndim, f"{_path(path)}: axes {described.axes} must name {leaf.ndim} dims"
     _assert_same("init() with the same key", jax.jit(model.init)(key), params)
@@ -65,12 +69,11 @@ def check_model(model: Model[Params], batch: HostBatch) -> None:
     arrays = {name: jnp.asarray(array) for name, array in batch.items()}
     for train in (True, False):
         step = jax.jit(
-            jax.value_and_grad(
-                lambda p, b, k, train=train: model.loss(p, b, key=k, train=train), has_aux=True
-            )
+            jax.value_and_grad(lambda p, b, k, train=train: model.loss(p, b, key=k, train=train), has_aux=True)
         )
         (loss, metrics), grads = step(params, arrays, key)
-        assert loss.shape == () and jnp.isfinite(loss), f"loss() must give a finite scalar, but it gave {loss}"
+        assert loss.shape == (), f"loss() must give a scalar, but it gave {loss.shape}"
+        assert jnp.isfinite(loss), f"loss() must be finite, but it is {loss}"
         assert "loss" in metrics, f"loss() must report 'loss' with its weight among its metrics {sorted(metrics)}"
         for name, pair in metrics.items():
             assert len(pair) == 2, f"metric {name!r} must be (mean, weight), but it is {pair}"
@@ -107,17 +110,19 @@ def check_partitioner(partitioner: Partitioner, specs: object, batch: HostBatch)
 def check_batch_source(make: Callable[[], BatchSource], *, num_batches: int = 4) -> None:
     """A batch source is repeatable and resumes at any position. ``make`` gives a fresh one, with at least ``num_batches``."""
     source = make()
-    states, batches = [source.get_state()], []
+    states, batches, kept = [source.get_state()], [], []
     for _ in range(num_batches):
         batches.append(next(source))
+        kept.append({name: np.array(array) for name, array in batches[-1].items()})
         states.append(source.get_state())
     for batch in batches:
         sizes = {name: array.shape[:1] for name, array in batch.items()}
-        assert batch and len(set(sizes.values())) == 1, f"a batch's arrays must have the same first dim, not {sizes}"
-        kinds = {name: type(array).__name__ for name, array in batch.items() if not isinstance(array, np.ndarray)}
-        assert not kinds, f"a batch's arrays must be numpy arrays, but there are {kinds}"
+        assert len(set(sizes.values())) == 1, f"a batch's arrays must have the same first dim, not {sizes}"
+        kinds = {name: type(array).__name__ for name, array in batch.items()}
+        assert set(kinds.values()) == {"ndarray"}, f"a batch's arrays must be numpy arrays, but they are {kinds}"
     assert all(isinstance(state, bytes) for state in states), "get_state() must give bytes"
-    kept = [{name: array.copy() for name, array in batch.items()} for batch in batches]
+    for index, (batch, copy) in enumerate(zip(batches, kept, strict=True)):
+        _assert_same(f"batch {index}, which its source may not write to any more,", dict(batch), copy)
 
     def assert_continues(reader: BatchSource, start: int) -> None:
         for index in range(start, num_batches):
@@ -131,12 +136,10 @@ def check_batch_source(make: Callable[[], BatchSource], *, num_batches: int = 4)
         assert_continues(fresh, start)
         source.set_state(state)
         assert_continues(source, start)
-    for index, (batch, copy) in enumerate(zip(batches, kept, strict=True)):
-        _assert_same(f"batch {index}, which a source may not write to after giving it,", dict(batch), copy)
 
 
 class _Nested(NamedTuple):
-    count: jax.Array
+    number: jax.Array
     moments: dict[str, jax.Array]
 
 
@@ -171,7 +174,7 @@ def check_checkpointer(make: Callable[[], Checkpointer]) -> None:
             assert latest == step, f"latest() after step {step} was saved must be {step}, but it is {latest}"
             want = _some_state(step)
             arrays, got = checkpointer.restore(step, _abstract(want))
-            _assert_same(f"the arrays of step {step}, donated after save(),", arrays, want)
+            _assert_same(f"the arrays of step {step}, donated after save()", arrays, want)
             assert dict(got) == blobs, f"the blobs of step {step} must come back as they were, but {sorted(got)} did"
             for (path, leaf), like in zip(
                 jax.tree_util.tree_leaves_with_path(arrays), jax.tree.leaves(want), strict=True
@@ -186,12 +189,16 @@ def _check_refusals(checkpointer: Checkpointer) -> None:
     bigger, more = _abstract(_some_state(step, scale=2)), _abstract(_some_state(step))
     more["stranger"] = more["key"]
     for what, abstract, name in (("another shape", bigger, "weight"), ("an unknown array", more, "stranger")):
-        try:
-            checkpointer.restore(step, abstract)
-        except ValueError as error:
-            assert name in str(error), f"the error for {what} must name the parameter {name!r}, but it says: {error}"
-        else:
-            raise AssertionError(f"restore() must raise ValueError for {what}, but it returned")
+        said = _refusal(what, functools.partial(checkpointer.restore, step, abstract))
+        assert name in said, f"the error for {what} must name the parameter {name!r}, but it says: {said}"
+
+
+def _refusal(what: str, restore: Callable[[], object]) -> str:
+    try:
+        restore()
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(f"restore() must raise ValueError for {what}, but it returned")
 
 
 def check_sink(make: Callable[[], MetricSink], read: Callable[[], Sequence[Record]] | None = None) -> None:
