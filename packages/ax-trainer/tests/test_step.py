@@ -139,6 +139,7 @@ def test_the_old_state_is_donated() -> None:
     assert step.seconds > 0
     state = init_state(model, optimizer, partitioner, seed=0)
     memory = step.executable.memory_analysis()
+    assert memory is not None
     assert memory.alias_size_in_bytes >= sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     after, metrics = step(state, partitioner.put(BATCHES[0]))
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))

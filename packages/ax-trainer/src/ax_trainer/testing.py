@@ -122,7 +122,7 @@ def check_batch_source(make: Callable[[], BatchSource], *, num_batches: int = 4)
         assert set(kinds.values()) == {"ndarray"}, f"a batch's arrays must be numpy arrays, but they are {kinds}"
     assert all(isinstance(state, bytes) for state in states), "get_state() must give bytes"
     for index, (batch, copy) in enumerate(zip(batches, kept, strict=True)):
-        _assert_same(f"batch {index}, which its source may not write to any more,", dict(batch), copy)
+        _assert_same(f"batch {index}, which its source may not write to any more", dict(batch), copy)
 
     def assert_continues(reader: BatchSource, start: int) -> None:
         for index in range(start, num_batches):
