@@ -7,7 +7,7 @@ Five rules, over the syntax trees of `src` and `tests` (so imports inside functi
 1. What `src` imports is the standard library, the package itself, or a declared dependency (an extra's included).
 2. What `tests` import is that, or a dependency of the `test` extra.
 3. Every declared dependency is imported by somebody; those of the `test` extra by the tests.
-4. ax-config stands on the standard library and ax-kernels on JAX, whatever they declare.
+4. ax-config stands on the standard library and ax-kernels on JAX (and its numpy), whatever they declare.
 5. No cycle among a package's modules, its `__init__` included: import-linter sees those between siblings only.
 
 Which distribution an import belongs to is asked of the environment, so everything declared must be installed in it.
@@ -26,7 +26,8 @@ from packaging.utils import canonicalize_name
 
 from tools.workspace import PACKAGES, ROOT, Package
 
-STANDS_ONLY_ON: dict[str, frozenset[str]] = {"ax-config": frozenset(), "ax-kernels": frozenset({"jax"})}
+STANDS_ONLY_ON: dict[str, frozenset[str]] = {"ax-config": frozenset(), "ax-kernels": frozenset({"jax", "numpy"})}
+STANDARD_LIBRARY = sys.stdlib_module_names | {"annotationlib"}  # which came with Python 3.14
 RUN_BY_NAME = frozenset({"pytest"})  # runs the tests, whether they import it or not
 
 
@@ -73,7 +74,7 @@ def undeclared_and_unused(package: Package) -> Iterator[str]:
             tops = {(line, imported.partition(".")[0]) for line, imported in imports(file, folder.parent)}
             for line, top in sorted(tops):
                 beside = folder == package.tests and (folder / f"{top}.py").exists()
-                if beside or top in {package.module, folder.name} or top in sys.stdlib_module_names:
+                if beside or top in {package.module, folder.name} or top in STANDARD_LIBRARY:
                     continue
                 providers = distributions().get(top, frozenset({top}))
                 used[folder] |= providers

@@ -1,11 +1,12 @@
 """What a package's folder and the files built from it must hold, whatever the package does."""
 
+import email
 import re
 import tarfile
 import tomllib
 import zipfile
-from email.message import Message
-from email.parser import BytesParser
+from email import policy
+from email.message import EmailMessage
 
 import pytest
 from packaging.requirements import Requirement
@@ -25,9 +26,11 @@ def wheel(package: Package) -> zipfile.ZipFile:
     return zipfile.ZipFile(ROOT / "dist" / f"{package.module}-{package.version}-py3-none-any.whl")
 
 
-def metadata(wheel: zipfile.ZipFile) -> Message:
+def metadata(wheel: zipfile.ZipFile) -> EmailMessage:
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-    return BytesParser().parsebytes(wheel.read(name))
+    message = email.message_from_string(wheel.read(name).decode(), policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    return message
 
 
 def test_folder_has_the_layout(package: Package) -> None:
