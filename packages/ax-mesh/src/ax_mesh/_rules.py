@@ -25,6 +25,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     ("heads", "tensor"),
     ("kv_heads", "tensor"),
     ("head_dim", None),
+    ("norm", None),
     ("seq", None),
     ("layers", None),
 )

@@ -1,0 +1,39 @@
+"""Two processes with two devices each: every one gives its part of the batch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+_PROCESS = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
+from ax_mesh import Mesh
+from ax_mesh.testing import ToySpec
+mesh = Mesh.Config(axes={"data": 2, "fsdp": 2}).build()
+rank = jax.process_index()
+batch = mesh.put({"x": np.full((4, 3), rank + 1, np.float32), "scale": np.float32(2) * np.ones((), np.float32)})
+assert batch["x"].shape == (8, 3), batch["x"].shape
+assert all((shard.data == rank + 1).all() for shard in batch["x"].addressable_shards)
+with mesh.activate():
+    total = jax.jit(lambda b: jnp.sum(b["x"]) * b["scale"], out_shardings=mesh.replicated())(batch)
+assert float(total) == 72.0, total
+assert mesh.shardings({"w": ToySpec((4,), ("embed",))})["w"].shard_shape((4,)) == (2,)
+"""
+
+
+def test_each_process_gives_its_part() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _PROCESS, port, str(rank)], env=env, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
