@@ -1,0 +1,9 @@
+"""The catalogue of training configs, and the experiment that they describe. The ``ax`` command is ``ax_recipes.cli``."""
+
+from ._catalogue import CATALOGUE as CATALOGUE
+from ._catalogue import Recipe as Recipe
+from ._catalogue import recipe as recipe
+from ._experiment import Experiment as Experiment
+from ._experiment import ExperimentError as ExperimentError
+from ._experiment import Plan as Plan
+from ._version import __version__ as __version__

@@ -1,0 +1,47 @@
+"""The recipes by name. A recipe is a function that returns an experiment's config; it is imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol, cast
+
+from ax_config import NoMatchError, nearest
+
+from ._experiment import Experiment
+
+
+class Recipe(Protocol):
+    """Gives the config of an experiment of so many steps; without a number, of its own."""
+
+    __doc__: str | None
+
+    def __call__(self, *, num_steps: int = ...) -> Experiment.Config:
+        """The config."""
+        ...
+
+
+CATALOGUE: Mapping[str, str] = MappingProxyType(
+    {
+        "tiny": "ax_recipes.llama:tiny",
+        "llama-60m": "ax_recipes.llama:llama_60m",
+        "smollm2-135m": "ax_recipes.llama:smollm2_135m",
+    }
+)
+"""Where each recipe is: ``module:function``."""
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of a name in the catalogue, or at ``module:function`` (yours).
+
+    Raises:
+        NoMatchError: There is none, with the nearest names.
+    """
+    if name not in CATALOGUE and ":" not in name:
+        raise NoMatchError(f"there is no recipe {name!r}; {nearest(name, CATALOGUE)}")
+    module, _, function = CATALOGUE.get(name, name).partition(":")
+    try:
+        return cast("Recipe", getattr(importlib.import_module(module), function))
+    except (ModuleNotFoundError, AttributeError) as e:
+        raise NoMatchError(f"there is no recipe {name!r}: {e}") from e

@@ -1,0 +1,199 @@
+"""An experiment: one config tree that says everything about a training run, and the run itself.
+
+This is where the packages meet. Each part is a child of any class that fits its Protocol; the experiment states once what
+the parts share (the vocabulary, the number of steps) and hands them to each other. It fits ``Job`` of ax-runtime: it
+lives in a folder, which afterwards holds
+
+    metrics.jsonl      every step's numbers; events.… the same for TensorBoard
+    checkpoints/<step> the states that were kept
+    data.json          what data it was, so that a run can't go on with another
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, final
+
+import ax_config
+import jax
+from ax_config import Buildable, field
+from ax_input import ByteTokenizer
+from ax_input.protocols import Tokenizer
+from ax_layers import CausalLM, as_model
+from ax_mesh import Mesh, peak_flops
+from ax_runtime.checkpoint import OrbaxCheckpointer
+from ax_runtime.protocols import Stop
+from ax_trainer.protocols import Hook, MetricSink
+
+from .protocols import Loop, Outcome, Pipeline, Placement, StateStore
+
+Tree = TypeVar("Tree")
+
+
+class ExperimentError(ValueError):
+    """The parts of an experiment don't fit each other, or not what lies in its folder."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is going to do, known when the data is read and before anything is compiled."""
+
+    num_steps: int
+    num_params: int
+    tokens_per_step: int
+    flops_per_token: float
+    devices: Sequence[jax.Device]
+    peak_flops: float
+    """Of all devices together, FLOP/s."""
+    peak_measured: bool
+    """Whether the peak was measured here, rather than published by the maker."""
+    data: object
+    """The pipeline's report."""
+
+
+@final
+class Experiment:
+    """Trains a causal language model on text; see the module's docstring.
+
+    Args:
+        cfg: Everything about it.
+        sinks: More places for the metrics, besides the folder's own.
+        hooks: Called after each step.
+        on_read: Told the bytes of data read and to read, while they are read.
+        on_plan: Told the plan, before the first compilation.
+    """
+
+    class Config(ax_config.Config["Experiment"]):
+        """The parts, and what they share."""
+
+        name: str
+        num_steps: int
+        model: Buildable[CausalLM]
+        input: Buildable[Pipeline]
+        trainer: Buildable[Loop]
+        tokenizer: Buildable[Tokenizer] = field(default_factory=lambda: ax_config.config_for(ByteTokenizer)())
+        vocab_size: int | None = field(default=None, help="of the model; None means the tokenizer's")
+        mesh: Buildable[Placement] = field(default_factory=Mesh.Config)
+        checkpoints: Buildable[StateStore] = field(default_factory=OrbaxCheckpointer.Config)
+        max_validation_batches: int | None = field(default=None, help="how many to evaluate on; None means all")
+
+    def __init__(
+        self,
+        cfg: Config,
+        /,
+        *,
+        sinks: Sequence[MetricSink] = (),
+        hooks: Sequence[Hook] = (),
+        on_read: Callable[[int, int], None] | None = None,
+        on_plan: Callable[[Plan], None] | None = None,
+    ) -> None:
+        self.cfg = cfg
+        self.outcome: Outcome | None = None
+        """How the last ``run`` ended."""
+        self.tokenizer = cfg.tokenizer.build()
+        self.model = cfg.model.build(vocab_size=_vocab_size(cfg, self.tokenizer))
+        self._sinks, self._hooks = tuple(sinks), tuple(hooks)
+        self._on_read, self._on_plan = on_read, on_plan
+
+    def run(self, folder: Path, stop: Stop, /) -> None:
+        """Train in ``folder``, from where an earlier run there ended.
+
+        Raises:
+            ExperimentError: The folder's run had other data.
+        """
+        from ax_runtime.agent import JsonlSink
+        from ax_runtime.tensorboard import TensorBoardSink
+        from ax_trainer import Evaluator
+
+        cfg = self.cfg
+        mesh = cfg.mesh.build()
+        data = cfg.input.build(tokenizer=self.tokenizer, on_progress=self._on_read)
+        _check_data(folder / "data.json", data.fingerprint)
+        plan = self._plan(data)
+        if self._on_plan is not None:
+            self._on_plan(plan)
+        bytes_per_token = data.bytes_per_token
+
+        def bits_per_byte(metrics: Mapping[str, float]) -> float:
+            return metrics["loss"] / math.log(2) / bytes_per_token
+
+        with closing(cfg.checkpoints.build(folder=folder / "checkpoints")) as checkpointer:
+            trainer = cfg.trainer.build(
+                num_steps=cfg.num_steps,
+                model=as_model(self.model, sharder=mesh),
+                partitioner=mesh,
+                batches=data.train(),
+                evaluators={"validation": Evaluator(lambda: data.validation(max_batches=cfg.max_validation_batches))},
+                checkpointer=checkpointer,
+                sinks=[JsonlSink(folder / "metrics.jsonl"), TensorBoardSink(folder), *self._sinks],
+                hooks=self._hooks,
+                stop=stop,
+                derive={"bits_per_byte": bits_per_byte},
+                tokens_per_step=plan.tokens_per_step,
+                flops_per_step=plan.tokens_per_step * plan.flops_per_token,
+                peak_flops=plan.peak_flops,
+            )
+            self.outcome = trainer.run()
+
+    def parameters(self, folder: Path, /) -> tuple[int, Mapping[str, object]]:
+        """The step and the parameters of the newest checkpoint in a run's folder, on this process's devices.
+
+        Raises:
+            ExperimentError: There is none yet.
+        """
+        placement = self.cfg.mesh.build()
+        specs = self.model.specs()
+        abstract: Mapping[str, object] = jax.tree.map(
+            lambda spec, sharding: jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=sharding),
+            specs,
+            placement.shardings(specs),
+        )
+        with closing(self.cfg.checkpoints.build(folder=folder / "checkpoints")) as checkpointer:
+            step = checkpointer.latest()
+            if step is None:
+                raise ExperimentError(f"{folder} holds no checkpoint yet; train there first: ax train --run {folder}")
+            return step, checkpointer.restore_part(step, {"params": abstract})["params"]
+
+    def _plan(self, data: Pipeline) -> Plan:
+        batch_size, seq_length = data.batch_shape
+        devices = jax.devices()
+        peak = peak_flops(devices[0])
+        return Plan(
+            num_steps=self.cfg.num_steps,
+            num_params=sum(math.prod(spec.shape) for spec in jax.tree.leaves(self.model.specs())),
+            tokens_per_step=batch_size * seq_length,
+            flops_per_token=self.model.training_flops_per_token(seq_length),
+            devices=devices,
+            peak_flops=peak.per_second * len(devices),
+            peak_measured=peak.measured,
+            data=data.report,
+        )
+
+
+def _vocab_size(cfg: Experiment.Config, tokenizer: Tokenizer) -> int:
+    needed = tokenizer.vocab_size
+    if cfg.vocab_size is None:
+        return needed
+    if cfg.vocab_size < needed:
+        raise ExperimentError(
+            f"vocab_size is {cfg.vocab_size}, but the tokenizer has {needed} tokens; raise it or leave it None"
+        )
+    return cfg.vocab_size
+
+
+def _check_data(file: Path, fingerprint: str) -> None:
+    """Remember what data a run has; refuse to go on with other data, whose positions would mean nothing."""
+    if not file.exists():
+        file.write_text(json.dumps({"fingerprint": fingerprint}) + "\n")
+        return
+    known = json.loads(file.read_text())["fingerprint"]
+    if known != fingerprint:
+        raise ExperimentError(
+            f"the run in {file.parent} was trained on other data (fingerprint {known}, now {fingerprint}): files, Python "
+            "version or settings of the input have changed. Restore them, or choose another run folder with --run"
+        )

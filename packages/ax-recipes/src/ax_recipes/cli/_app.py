@@ -1,0 +1,128 @@
+"""The command line, put together. Commands import what they need when they run, so that ``--help`` is instant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._failure import explained
+
+app = typer.Typer(
+    name="ax",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    help="Train language models with JAX, on any accelerator.\n\nBegin with `ax train`: it needs no arguments.",
+)
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str, typer.Option(help="What to train: a name that `ax list` shows, or `module:function` for one of yours.")
+    ] = "tiny",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Files and folders to train on (.txt .md .py .jsonl .jsonl.gz .parquet); repeat it for more. "
+            "Without it: the source code of this Python's standard library.",
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="How many steps; the learning rate follows.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change any value of the config, such as `input.batch_size=32` or `model.**.head_dim=64`; repeat it for "
+            "more. `ax train --show` prints all paths.",
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The run's folder. Default: ./runs/ and the recipe's name.")
+    ] = None,
+    on_bad_record: Annotated[
+        str,
+        typer.Option(metavar="error|skip", help="Stop at a record that can't be read, or skip, count and report it."),
+    ] = "error",
+    cpu_devices: Annotated[
+        int | None, typer.Option(min=1, help="Make the CPU look like so many devices, to try out meshes.")
+    ] = None,
+    prompt: Annotated[str, typer.Option(help="What the sample at the end continues.")] = "def ",
+    show: Annotated[bool, typer.Option("--show", help="Print the effective config and do nothing.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Train a model; the same command again **resumes** where it stopped, however it stopped.
+
+    Without arguments it trains a small Llama on the source code of Python's standard library for about five minutes,
+    then writes some code of its own.
+
+    Examples:
+
+        ax train
+
+        ax train --data book.txt --data notes/ --steps 2000
+
+        ax train --set trainer.optimizer.schedule.peak_value=1e-3 --run runs/slower
+
+        ax train --cpu-devices 8 --set "mesh.axes={'data': 2, 'fsdp': 4}"
+    """
+    with explained(debug=debug):
+        from ._train import TrainCommand
+
+        TrainCommand(
+            recipe=recipe,
+            data=tuple(data or ()),
+            steps=steps,
+            overrides=tuple(overrides or ()),
+            run=run,
+            on_bad_record=on_bad_record,
+            cpu_devices=cpu_devices,
+            prompt=prompt,
+            show=show,
+        )()
+
+
+@app.command()
+def generate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/tiny.")],
+    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "def ",
+    tokens: Annotated[int, typer.Option(min=1, help="How many tokens to write at most.")] = 300,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token each time.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among so many of the likeliest tokens.")] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Choose among the likeliest tokens of this total probability."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 0,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Continue a prompt with the model of a run's last checkpoint, token by token.
+
+    Examples:
+
+        ax generate runs/tiny --prompt "class Stack:" --tokens 500
+
+        ax generate runs/tiny --temperature 0
+    """
+    with explained(debug=debug):
+        from ._generate import generate as run_generate
+
+        run_generate(run, prompt=prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+
+
+@app.command(name="list")
+def list_recipes() -> None:
+    """Show the recipes."""
+    with explained(debug=False):
+        from ._list import list_recipes as run_list
+
+        run_list()
+
+
+def main() -> None:
+    """The entry point of the ``ax`` command."""
+    app()

@@ -1,0 +1,51 @@
+"""What the user sees when something goes wrong: one clear message, and exit code 2, for what is theirs to mend."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _is_explained(error: BaseException) -> bool:
+    """Whether the message was written for the user; all else is a mistake of ours and deserves its traceback."""
+    from ax_config import ConfigError
+    from ax_input import DataError
+    from ax_runtime.agent import RunFolderError
+    from ax_runtime.checkpoint import CheckpointError
+    from ax_trainer import CheckpointError as SaveError
+    from ax_trainer import NonFiniteError
+
+    from ax_recipes._experiment import ExperimentError
+
+    ours = (
+        ConfigError,
+        DataError,
+        RunFolderError,
+        CheckpointError,
+        SaveError,
+        NonFiniteError,
+        ExperimentError,
+        ValueError,
+    )
+    return isinstance(error, ours) or (isinstance(error, OSError) and error.errno in _DISK)
+
+
+@contextmanager
+def explained(*, debug: bool) -> Iterator[None]:
+    """Turn errors that are the user's to mend into a message and exit code 2."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped at once; the last checkpoint is intact", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except Exception as error:
+        if debug or not _is_explained(error):
+            raise
+        print(f"ax: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        raise typer.Exit(2) from None

@@ -1,0 +1,103 @@
+"""``ax train``: a recipe, a folder, a display; then the curve, a sample, and what to do next."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ax_config import dumps, override, set_at
+from rich.console import Console
+
+from ax_recipes._catalogue import recipe
+
+from ._console import TrainingDisplay
+from ._curve import draw
+
+if TYPE_CHECKING:
+    from ax_recipes._experiment import Experiment
+
+_SAMPLE_TOKENS = 400
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """The options of ``ax train``; calling it trains."""
+
+    recipe: str
+    data: tuple[str, ...]
+    steps: int | None
+    overrides: tuple[str, ...]
+    run: Path | None
+    on_bad_record: str
+    cpu_devices: int | None
+    prompt: str
+    show: bool
+
+    def config(self) -> Experiment.Config:
+        """The recipe with the options applied."""
+        make = recipe(self.recipe)
+        config = make() if self.steps is None else make(num_steps=self.steps)
+        if self.data:
+            set_at(config, "input.paths", tuple(str(Path(path).expanduser().absolute()) for path in self.data))
+        if self.on_bad_record != "error":
+            set_at(config, "input.on_bad_record", self.on_bad_record)
+        return override(config, self.overrides)
+
+    def __call__(self) -> None:
+        """Train, and tell the user all about it."""
+        config = self.config()
+        if self.show:
+            print(dumps(config), end="")
+            return
+        if self.cpu_devices is not None:
+            import jax
+
+            jax.config.update("jax_num_cpu_devices", self.cpu_devices)
+        from ax_runtime.agent import run_locally
+
+        folder = self.run if self.run is not None else Path("runs") / config.name
+        console = Console()
+        with TrainingDisplay(console) as display:
+            experiment = config.build(sinks=[display], on_read=display.on_read, on_plan=display.on_plan)
+            ended = run_locally(experiment, folder, config=dumps(config), may_differ=_is_length)
+        self._report(console, experiment, folder, display)
+        if ended.stopped_by is not None:
+            console.print(
+                f"stopped by {ended.stopped_by}, with everything saved; the same command resumes", highlight=False
+            )
+            sys.exit(130 if ended.stopped_by == "SIGINT" else 143)
+        self._sample(console, experiment, folder)
+
+    def _report(self, console: Console, experiment: Experiment, folder: Path, display: TrainingDisplay) -> None:
+        outcome = experiment.outcome
+        assert outcome is not None
+        if len(display.losses) > 1:
+            console.print(draw(display.losses, display.validation, width=console.width), highlight=False, markup=False)
+        if not display.losses:
+            console.print(f"nothing left to do: the run is at step {outcome.step}; go on with a larger --steps")
+        if outcome.why == "data":
+            console.print(f"the data ended at step {outcome.step}")
+        console.print(f"checkpoint  {folder / 'checkpoints' / str(outcome.step)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"metrics     {folder / 'metrics.jsonl'}   (tensorboard --logdir {folder})", highlight=False, soft_wrap=True
+        )
+
+    def _sample(self, console: Console, experiment: Experiment, folder: Path) -> None:
+        from ax_recipes._sample import stream_text
+
+        console.print(f"\na sample, after {self.prompt!r}:\n", highlight=False, markup=False)
+        console.out(self.prompt, end="", highlight=False)
+        _, params = experiment.parameters(folder)
+        for piece in stream_text(experiment, params, self.prompt, max_new_tokens=_SAMPLE_TOKENS):
+            console.out(piece, end="", highlight=False)
+        console.print(
+            f'\n\nmore of it: ax generate {folder} --prompt "class "', highlight=False, markup=False, soft_wrap=True
+        )
+
+
+def _is_length(line: str) -> bool:
+    """Whether a line of a config only says how long to train: a run may go on for longer than planned."""
+    path = line.partition(" = ")[0]
+    return path == "num_steps" or path.rpartition(".")[2] in ("decay_steps", "warmup_steps")

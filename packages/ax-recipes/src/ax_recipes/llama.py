@@ -1,0 +1,133 @@
+"""The Llama family: pre-norm decoders with rotary positions, RMSNorm and SwiGLU (Touvron et al. 2023, arXiv:2302.13971).
+
+``model`` puts a model together from its sizes; each recipe below reads top to bottom like the run it describes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import ax_kernels
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
+from ax_config import config_for, partial_for
+from ax_input import TextInput
+from ax_layers import (
+    Attention,
+    Block,
+    CausalLM,
+    GatedFeedForward,
+    Head,
+    Repeat,
+    RMSNorm,
+    rotary,
+)
+from ax_trainer import Learner, Trainer
+
+from ._experiment import Experiment
+
+
+class Sizes(NamedTuple):
+    """What tells one model of the family from another."""
+
+    num_layers: int
+    dim: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_dim: int
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    tied: bool = False
+
+
+SIZES = {
+    "tiny": Sizes(6, 192, 6, 6, 32, 512, tied=True),
+    "60m": Sizes(8, 512, 8, 8, 64, 1_408),
+    "smollm2-135m": Sizes(30, 576, 9, 3, 64, 1_536, rope_theta=100_000.0, tied=True),
+}
+
+
+def model(sizes: Sizes) -> CausalLM.Config:
+    """The model of these sizes; the vocabulary is left open."""
+    norm = RMSNorm.Config(eps=sizes.norm_eps)
+    block = Block.Config(
+        attention=Attention.Config(
+            num_heads=sizes.num_heads,
+            num_kv_heads=sizes.num_kv_heads,
+            head_dim=sizes.head_dim,
+            position_encoding=partial_for(rotary, theta=sizes.rope_theta),
+            attention_fn=partial_for(ax_kernels.attention.blocked),
+        ),
+        ffn=GatedFeedForward.Config(hidden_dim=sizes.hidden_dim),
+        norm=norm,
+    )
+    return CausalLM.Config(
+        dim=sizes.dim,
+        layers=Repeat.Config(num_layers=sizes.num_layers, layer=block),
+        norm=norm,
+        head=None if sizes.tied else Head.Config(),
+        cross_entropy=partial_for(ax_kernels.cross_entropy.chunked),
+    )
+
+
+def adamw(*, num_steps: int, learning_rate: float, warmup_steps: int, weight_decay: float = 0.1) -> Learner.Config:
+    """AdamW with β 0.9/0.95, clipped to norm 1, warmed up, then down to a tenth along a cosine."""
+    return Learner.Config(
+        schedule=config_for(optax.warmup_cosine_decay_schedule)(
+            init_value=0.0,
+            peak_value=learning_rate,
+            warmup_steps=warmup_steps,
+            decay_steps=num_steps,
+            end_value=learning_rate / 10,
+        ),
+        clip_norm=1.0,
+        weight_decay=weight_decay,
+    )
+
+
+def tiny(*, num_steps: int = 600) -> Experiment.Config:
+    """A 2.7 M parameter model on bytes, for a few minutes on two CPU cores; by default on Python's own library."""
+    return Experiment.Config(
+        name="tiny",
+        num_steps=num_steps,
+        model=model(SIZES["tiny"]),
+        input=TextInput.Config(seq_length=256, batch_size=16),
+        trainer=Trainer.Config(
+            optimizer=adamw(num_steps=num_steps, learning_rate=3e-3, warmup_steps=min(50, num_steps // 10)),
+            evaluate_every=100,
+            checkpoint_every=100,
+        ),
+        max_validation_batches=16,
+    )
+
+
+def llama_60m(*, num_steps: int = 10_000) -> Experiment.Config:
+    """The 60 M parameter model of the step benchmark, on bytes."""
+    return Experiment.Config(
+        name="llama-60m",
+        num_steps=num_steps,
+        model=model(SIZES["60m"]),
+        input=TextInput.Config(seq_length=256, batch_size=8),
+        trainer=Trainer.Config(
+            optimizer=adamw(num_steps=num_steps, learning_rate=6e-4, warmup_steps=min(200, num_steps // 10)),
+            evaluate_every=500,
+            checkpoint_every=500,
+        ),
+        max_validation_batches=32,
+    )
+
+
+def smollm2_135m(*, num_steps: int = 10_000) -> Experiment.Config:
+    """The architecture of SmolLM2-135M, on bytes: a model to fill one accelerator with."""
+    return Experiment.Config(
+        name="smollm2-135m",
+        num_steps=num_steps,
+        model=model(SIZES["smollm2-135m"]),
+        input=TextInput.Config(seq_length=1_024, batch_size=32),
+        trainer=Trainer.Config(
+            optimizer=adamw(num_steps=num_steps, learning_rate=1e-3, warmup_steps=min(500, num_steps // 10)),
+            evaluate_every=500,
+            checkpoint_every=500,
+        ),
+        max_validation_batches=32,
+    )

@@ -1,0 +1,82 @@
+"""What an experiment asks of its parts. It composes what other packages' Protocols describe, and adds what only it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+import numpy as np
+from ax_layers.protocols import Sharder
+from ax_trainer.protocols import BatchSource, Checkpointer, Partitioner
+
+Tree = TypeVar("Tree")
+
+
+class Pipeline(Protocol):
+    """Data that has been read and is ready to be dealt out."""
+
+    def train(self) -> BatchSource:
+        """A new stream of training batches, at its beginning."""
+        ...
+
+    def validation(self, *, max_batches: int | None = None) -> Iterable[Mapping[str, np.ndarray]]:
+        """The held-out data, to go over as often as wanted."""
+        ...
+
+    @property
+    def batch_shape(self) -> tuple[int, int]:
+        """Rows of a batch, over all processes, and tokens of a row."""
+        ...
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of text per target of the held-out data, for bits per byte."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the data does."""
+        ...
+
+    @property
+    def report(self) -> object:
+        """What was read and what was left out; printed for the user."""
+        ...
+
+
+class Placement(Partitioner, Sharder, Protocol):
+    """The devices, for the trainer and for the layers at once."""
+
+
+class StateStore(Checkpointer, Protocol):
+    """A checkpointer that can also read a part of a state."""
+
+    def restore_part(self, step: int, abstract: Tree, /) -> Tree:
+        """Only the arrays that ``abstract`` has."""
+        ...
+
+    def close(self) -> None:
+        """Wait, and end background threads."""
+        ...
+
+
+class Outcome(Protocol):
+    """How training ended."""
+
+    @property
+    def step(self) -> int:
+        """The last step that was done, counted over all runs that continue each other."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """ "finished", "stopped" or "data"."""
+        ...
+
+
+class Loop(Protocol):
+    """A trainer, ready to run."""
+
+    def run(self) -> Outcome:
+        """Train; returns with everything saved."""
+        ...
