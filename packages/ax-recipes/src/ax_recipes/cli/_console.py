@@ -27,10 +27,8 @@ class TrainingDisplay:
         self._num_steps = 0
         self._loss = float("nan")
         self._next_line = 0.0
-        self.losses: list[tuple[int, float]] = []
-        """Step and training loss, of this run."""
-        self.validation: list[tuple[int, float]] = []
-        """Step and validation loss, of this run."""
+        self.num_steps_shown = 0
+        """How many steps this process did."""
         if console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[info]}"))
             self._bar = Progress(columns[0], columns[1], MofNCompleteColumn(), columns[2], console=console, expand=True)
@@ -83,11 +81,10 @@ class TrainingDisplay:
         """Show what was measured."""
         if name == "train":
             self._loss = values["loss"]
-            self.losses.append((step, self._loss))
+            self.num_steps_shown += 1
         elif name == "speed":
             self._show_speed(step, values)
         else:
-            self.validation.append((step, values["loss"]))
             numbers = "  ".join(f"{key} {value:.4f}" for key, value in values.items())
             self._say(f"step {step:>6}  {name}: {numbers}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import cast
 
 from ax_config import loads
 
@@ -22,7 +21,7 @@ def generate(
     config = loads(file.read_text())
     if not isinstance(config, Experiment.Config):
         raise ExperimentError(f"{file} describes a {type(config).__qualname__}, not an experiment")
-    experiment = cast("Experiment", config.build())
+    experiment = config.build()
     step, params = experiment.parameters(run)
     print(f"{run}, step {step}", file=sys.stderr)
     print(prompt, end="", flush=True)

@@ -13,7 +13,7 @@ from rich.console import Console
 from ax_recipes._catalogue import recipe
 
 from ._console import TrainingDisplay
-from ._curve import draw
+from ._curve import Points, draw
 
 if TYPE_CHECKING:
     from ax_recipes._experiment import Experiment
@@ -73,9 +73,10 @@ class TrainCommand:
     def _report(self, console: Console, experiment: Experiment, folder: Path, display: TrainingDisplay) -> None:
         outcome = experiment.outcome
         assert outcome is not None
-        if len(display.losses) > 1:
-            console.print(draw(display.losses, display.validation, width=console.width), highlight=False, markup=False)
-        if not display.losses:
+        train, validation = _history(folder / "metrics.jsonl")
+        if len(train) > 1:
+            console.print(draw(train, validation, width=console.width), highlight=False, markup=False)
+        if not display.num_steps_shown:
             console.print(f"nothing left to do: the run is at step {outcome.step}; go on with a larger --steps")
         if outcome.why == "data":
             console.print(f"the data ended at step {outcome.step}")
@@ -95,6 +96,17 @@ class TrainCommand:
         console.print(
             f'\n\nmore of it: ax generate {folder} --prompt "class "', highlight=False, markup=False, soft_wrap=True
         )
+
+
+def _history(metrics: Path) -> tuple[Points, Points]:
+    """Step and loss of the whole run, earlier starts included: in training and in validation."""
+    from ax_runtime.agent import read_jsonl
+
+    losses: dict[str, list[tuple[int, float]]] = {"train": [], "validation": []}
+    for record in read_jsonl(metrics):
+        if record.name in losses:
+            losses[record.name].append((record.step, record.values["loss"]))
+    return losses["train"], losses["validation"]
 
 
 def _is_length(line: str) -> bool:
