@@ -125,7 +125,8 @@ def loss_of(params: dict[str, Arrays], tokens: jax.Array, targets: jax.Array) ->
 
     x, _ = jax.lax.scan(layer, params["outer"]["embedding"][tokens], params["layers"])
     logits = jnp.einsum("btd,vd->btv", rms_norm(x, params["outer"]["norm"]), params["outer"]["head"])
-    return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
+    losses: jax.Array = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    return losses.mean()
 
 
 def theirs(workload: Workload) -> Candidate:

@@ -287,6 +287,11 @@ def test_no_data_at_all_is_an_error() -> None:
         train(evaluators={"valid": Evaluator(list)})
 
 
+def test_a_batch_of_another_shape_is_a_clear_error() -> None:
+    with pytest.raises(ValueError, match=r"(?s)tokens int32\[8, 6\].*but this one is.*tokens int32\[3, 6\]"):
+        train(batches=MemoryBatches([BATCHES[0], HELD_OUT[-1]]))
+
+
 class LoggedSink(MemorySink):
     """Writes its events into a log that it shares with others."""
 

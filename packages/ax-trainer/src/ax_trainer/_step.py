@@ -94,12 +94,22 @@ class CompiledStep(Generic[Params]):
     """A step ready to run. Calling it consumes the state that it is given."""
 
     executable: jax.stages.Compiled
+    batch: Mapping[str, jax.ShapeDtypeStruct]
+    """What it was compiled for."""
     seconds: float
     """How long tracing and compiling took."""
 
     def __call__(self, state: TrainState[Params], batch: Batch) -> tuple[TrainState[Params], Metrics]:
         """The next state and the metrics, as soon as the devices have been told."""
-        return cast("tuple[TrainState[Params], Metrics]", self.executable(state, batch))
+        try:
+            return cast("tuple[TrainState[Params], Metrics]", self.executable(state, batch))
+        except (TypeError, ValueError) as error:
+            if describe(batch) == self.batch:
+                raise
+            raise ValueError(
+                f"the step is compiled for batches like the first:\n  {_written(self.batch)}\nbut this one is\n  "
+                f"{_written(describe(batch))}\nPad the batch, or drop what doesn't fill one"
+            ) from error
 
 
 def compile_step(
@@ -108,9 +118,13 @@ def compile_step(
     """``lower_step``, compiled, with the time that both took."""
     start = time.perf_counter()
     executable = lower_step(model, optimizer, partitioner, batch).compile()
-    return CompiledStep(executable, time.perf_counter() - start)
+    return CompiledStep(executable, batch, time.perf_counter() - start)
 
 
 def describe(batch: Batch) -> Mapping[str, jax.ShapeDtypeStruct]:
     """The shapes, dtypes and shardings of a batch that lies on the devices."""
     return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
+
+
+def _written(batch: Mapping[str, jax.ShapeDtypeStruct]) -> str:
+    return ", ".join(f"{name} {x.dtype}{list(x.shape)}" for name, x in sorted(batch.items()))

@@ -46,7 +46,7 @@ _INPUT = "input"
 
 
 class CheckpointError(RuntimeError):
-    """A state could not be saved or restored. Checkpoints that were complete before still are."""
+    """A state could not be saved, or lacks a part. Checkpoints that were complete before still are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,8 @@ class Trainer(Generic[Params]):
 
         Raises:
             NonFiniteError: A loss or a gradient is infinite or not a number; such a state is never saved.
-            CheckpointError: A state could not be saved or restored.
+            CheckpointError: A state could not be saved, or the newest one holds no input position.
+            ValueError: There is no data, or a batch differs in shape from the first.
         """
         with ExitStack() as stack:
             for sink in self._sinks:
@@ -169,41 +170,47 @@ class Trainer(Generic[Params]):
             return self._run()
 
     def _run(self) -> Result[Params]:
-        cfg, log = self.cfg, self._log
         step, state = self._start()
-        log.rewind(step)
-        why: Literal["finished", "stopped", "data"] = "finished"
-        if step < cfg.num_steps:
-            fed, why = self._feed(), "data"
-            if fed is not None:
-                run_step = self.compile(describe(fed.batch))
-                log.write(step, "speed", {"compile_seconds": run_step.seconds})
+        self._log.rewind(step)
+        if step >= self.cfg.num_steps:
+            return Result(step, "finished", {}, state)
+        fed = self._feed()
+        if fed is not None:
+            return self._loop(step, state, fed)
+        if step > 0:
+            return Result(step, "data", {}, state)
+        raise ValueError("the batch source gave no batch at all; is the data empty, or less than one batch?")
+
+    def _loop(self, step: int, state: TrainState[Params], first: _Fed) -> Result[Params]:
+        cfg, log = self.cfg, self._log
+        run_step = self.compile(describe(first.batch))
+        log.write(step, "speed", {"compile_seconds": run_step.seconds})
+        self._speedometer.restart()
+        fed: _Fed | None = first
+        why: Literal["finished", "stopped", "data"] = "data"
+        while fed is not None:
+            position = fed.position
+            state, metrics = run_step(state, fed.batch)
+            step += 1
+            for hook in self._hooks:
+                hook.on_step(step)
+            if step >= cfg.num_steps:
+                fed, why = None, "finished"
+            elif self._stop is not None and self._stop.should_stop(step):
+                fed, why = None, "stopped"
+            else:
+                fed = self._feed()
+            log.record(step, metrics)
+            evaluates = _due(step, cfg.evaluate_every) or step >= cfg.num_steps
+            saves = _due(step, cfg.checkpoint_every) or fed is None
+            if evaluates or saves:
+                log.flush()
+                if evaluates:
+                    self._evaluate(step, state.params)
+                if saves:
+                    self._save(step, state, position)
                 self._speedometer.restart()
-            elif step == 0:
-                raise ValueError("the batch source gave no batch at all; is the data empty, or less than one batch?")
-            while fed is not None:
-                position = fed.position
-                state, metrics = run_step(state, fed.batch)
-                step += 1
-                for hook in self._hooks:
-                    hook.on_step(step)
-                if step >= cfg.num_steps:
-                    fed, why = None, "finished"
-                elif self._stop is not None and self._stop.should_stop(step):
-                    fed, why = None, "stopped"
-                else:
-                    fed = self._feed()
-                log.record(step, metrics)
-                evaluates = _due(step, cfg.evaluate_every) or step >= cfg.num_steps
-                saves = _due(step, cfg.checkpoint_every) or fed is None
-                if evaluates or saves:
-                    log.flush()
-                    if evaluates:
-                        self._evaluate(step, state.params)
-                    if saves:
-                        self._save(step, state, position)
-                    self._speedometer.restart()
-            self._wait(step)
+        self._wait(step)
         return Result(step, why, dict(log.latest), state)
 
     def _start(self) -> tuple[int, TrainState[Params]]:
