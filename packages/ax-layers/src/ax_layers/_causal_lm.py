@@ -88,7 +88,7 @@ class CausalLM(Module):
         num_targets = counted_M.sum(dtype=jnp.int32).astype(jnp.float32)
 
         def mean(values_M: jax.Array) -> jax.Array:
-            return jnp.where(counted_M, values_M, 0).sum() / jnp.maximum(num_targets, 1)
+            return jnp.where(counted_M, values_M, 0.0).sum() / jnp.maximum(num_targets, 1)
 
         loss = mean(losses_M)
         metrics = {"loss": Summary(loss, num_targets)}

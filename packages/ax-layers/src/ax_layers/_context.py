@@ -62,7 +62,7 @@ class Collected(NamedTuple):
 
 def current_trace() -> object:
     """A token for the JAX trace that is under way; equal tokens mean the same trace."""
-    return get_opaque_trace_state()  # type: ignore[no-untyped-call]  # jax gives it no types
+    return get_opaque_trace_state()
 
 
 def name_hash(name: str) -> int:

@@ -249,7 +249,7 @@ class Module:
 
     def save_point(self, name: str, x: jax.Array, /) -> jax.Array:
         """``x`` again, under a name that ``Remat`` can be told to save or offload."""
-        named: jax.Array = checkpoint_name(x, name)  # type: ignore[no-untyped-call]  # jax gives it no types
+        named: jax.Array = checkpoint_name(x, name)
         return named
 
     def _context(self, what: str) -> Context:

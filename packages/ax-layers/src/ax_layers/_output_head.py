@@ -8,13 +8,13 @@ import math
 
 import ax_config
 import jax
-import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from . import initializers
 from ._dtypes import float_dtype
 from ._module import Module, scoped
 from ._param_spec import ParamSpec
+from ._wide_einsum import wide_einsum
 from .protocols import Initializer
 
 
@@ -61,5 +61,4 @@ class Head(Module):
 
 def logits_of(x: jax.Array, weight: jax.Array) -> jax.Array:
     """``x · weightᵀ`` in the weight's type, summed up in float32."""
-    dims = (((x.ndim - 1,), (1,)), ((), ()))
-    return jax.lax.dot_general(x.astype(weight.dtype), weight, dims, preferred_element_type=jnp.float32)
+    return wide_einsum("...d,vd->...v", x.astype(weight.dtype), weight)

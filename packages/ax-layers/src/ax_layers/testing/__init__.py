@@ -1,0 +1,12 @@
+"""Checks that any layer, and any implementation of this package's protocols, can be put through.
+
+Each raises AssertionError that says what was wrong; none needs a test framework.
+"""
+
+from ._attention_fn import check_attention_fn as check_attention_fn
+from ._attention_fn import reference_attention as reference_attention
+from ._cross_entropy_fn import check_cross_entropy_fn as check_cross_entropy_fn
+from ._kv_cache import check_kv_cache as check_kv_cache
+from ._layer import check_extend as check_extend
+from ._layer import check_layer as check_layer
+from ._sharder import check_sharder as check_sharder

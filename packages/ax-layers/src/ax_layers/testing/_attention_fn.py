@@ -1,0 +1,207 @@
+"""The conformance kit of ``AttentionFn``: against a loop over queries and keys in numpy's float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeAlias, TypedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ax_layers.protocols import AttentionFn
+
+Array: TypeAlias = np.ndarray
+AttentionCall: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+class Options(TypedDict, total=False):
+    """The arguments of an ``AttentionFn`` besides the three arrays."""
+
+    scale: float
+    causal: bool
+    window: int | None
+    logit_cap: float | None
+    query_positions: Array | None
+    key_positions: Array | None
+    query_segments: Array | None
+    key_segments: Array | None
+
+
+def reference_attention(query: Array, key: Array, value: Array, options: Options, /) -> Array:
+    """What ``AttentionFn`` means, query by query, in float64."""
+    query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
+    num_batch, length, num_heads, _ = query.shape
+    key_length, num_kv_heads = key.shape[1:3]
+    out = np.zeros(query.shape, np.float64)
+    for b in range(num_batch):
+        for t in range(length):
+            seen = [s for s in range(key_length) if _sees(options, b, t, s)]
+            if not seen:
+                continue
+            for n in range(num_heads):
+                k = n // (num_heads // num_kv_heads)
+                logits = key[b, seen, k] @ query[b, t, n] * options["scale"]
+                cap = options.get("logit_cap")
+                if cap is not None:
+                    logits = cap * np.tanh(logits / cap)
+                weights = np.exp(logits - logits.max())
+                out[b, t, n] = (weights / weights.sum()) @ value[b, seen, k]
+    return out
+
+
+def _sees(options: Options, b: int, t: int, s: int) -> bool:
+    def at(name: str, row: int) -> int:
+        given = options.get(name)
+        return row if given is None else int(np.asarray(given)[b, row])
+
+    query_at, key_at = at("query_positions", t), at("key_positions", s)
+    window = options.get("window")
+    segments = options.get("query_segments"), options.get("key_segments")
+    one_segment = segments[0] is None or segments[1] is None or segments[0][b, t] == segments[1][b, s]
+    near = window is None or query_at - key_at < window
+    return key_at >= 0 and (not options["causal"] or key_at <= query_at) and near and one_segment
+
+
+def check_attention_fn(
+    fn: AttentionFn,
+    /,
+    *,
+    length: int = 16,
+    head_dim: int = 8,
+    dtypes: Collection[str] = ("float32", "bfloat16"),
+    may_refuse: Collection[str] = (),
+    gradients: bool = True,
+) -> None:
+    """Put ``fn`` through the contract of ``AttentionFn``.
+
+    Args:
+        fn: The implementation.
+        length: The number of queries; as many keys, or twice as many where a cache is played.
+        head_dim: The head dim.
+        dtypes: The types to try.
+        may_refuse: The options that ``fn`` may lack, such as "window"; it has to raise ValueError naming one of those
+            that it was given.
+        gradients: Whether to check gradients too.
+    """
+    for seed, (name, heads, options) in enumerate(_cases(length, head_dim)):
+        rng = np.random.default_rng(seed)
+        key_positions = options.get("key_positions")
+        key_length = length if key_positions is None else key_positions.shape[1]
+        query = rng.standard_normal((2, length, heads[0], head_dim))
+        key = rng.standard_normal((2, key_length, heads[1], head_dim))
+        value = rng.standard_normal((2, key_length, heads[1], head_dim))
+        for dtype in dtypes:
+            _check_case(f"{name}, {dtype}", fn, (query, key, value), options, dtype, may_refuse, gradients)
+
+
+def _cases(length: int, head_dim: int) -> list[tuple[str, tuple[int, int], Options]]:
+    rng = np.random.default_rng(0)
+    base = Options(scale=head_dim**-0.5, causal=True)
+    order = np.tile(np.arange(length, dtype=np.int32), (2, 1))
+    segments = np.sort(rng.integers(0, 3, (2, length))).astype(np.int32)
+    restarted = np.concatenate([order[:, : length // 2], order[:, : length - length // 2]], axis=1)
+    halves = (order >= length // 2).astype(np.int32)
+    # A cache of twice the length: sequence 0 has 3 earlier positions, sequence 1 has 5; slots in any order, the rest empty.
+    slots = np.full((2, 2 * length), -1, np.int32)
+    now = np.stack([3 + order[0], 5 + order[1]])
+    for b, filled in enumerate((3 + length, 5 + length)):
+        slots[b, rng.permutation(2 * length)[:filled]] = np.arange(filled)
+    padded = order.copy()
+    padded[0, length // 2 :] = -1
+    return [
+        ("multi-head", (4, 4), base),
+        ("grouped heads", (4, 2), base),
+        ("one key head", (4, 1), base),
+        ("another scale", (2, 2), Options(scale=0.5, causal=True)),
+        ("not causal", (4, 2), Options(scale=base["scale"], causal=False)),
+        ("window", (4, 2), Options(**base, window=3)),
+        ("window, not causal", (2, 2), Options(scale=base["scale"], causal=False, window=3)),
+        ("logit_cap", (4, 2), Options(**base, logit_cap=1.5)),
+        ("logit_cap, not causal", (2, 2), Options(scale=base["scale"], causal=False, logit_cap=1.5)),
+        ("segments", (4, 2), Options(**base, query_segments=segments, key_segments=segments)),
+        (
+            "segments and positions",
+            (2, 2),
+            Options(
+                **base,
+                query_segments=halves,
+                key_segments=halves,
+                query_positions=restarted,
+                key_positions=restarted,
+            ),
+        ),
+        ("cache", (4, 2), Options(**base, query_positions=now, key_positions=slots)),
+        ("cache, window", (2, 2), Options(**base, query_positions=now, key_positions=slots, window=4)),
+        ("padding", (2, 2), Options(**base, query_positions=padded, key_positions=padded)),
+        (
+            "queries that see nothing",
+            (4, 2),
+            Options(**base, query_segments=segments, key_segments=np.where(segments == segments[:, -1:], 7, segments)),
+        ),
+        ("all at once", (4, 2), Options(**base, query_positions=now, key_positions=slots, window=5, logit_cap=1.5)),
+    ]
+
+
+def _check_case(
+    name: str,
+    fn: AttentionFn,
+    arrays: tuple[Array, Array, Array],
+    options: Options,
+    dtype: str,
+    may_refuse: Collection[str],
+    gradients: bool,
+) -> None:
+    def call(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        return fn(query, key, value, **options)  # type: ignore[arg-type]  # numpy arrays are as good as jax's
+
+    given = tuple(jnp.asarray(x, dtype) for x in arrays)
+    query, key, value = (np.asarray(x.astype(jnp.float32), np.float64) for x in given)
+    try:
+        out = jax.jit(call)(*given)
+    except ValueError as refusal:
+        refused = [option for option in may_refuse if options.get(option) is not None and option in str(refusal)]
+        if not refused:
+            raise AssertionError(
+                f"attention refused the case {name!r}, without naming an option it may lack"
+            ) from refusal
+        return
+    assert out.shape == given[0].shape, f"{name}: the output has shape {out.shape}, the query {given[0].shape}"
+    assert out.dtype == given[0].dtype, f"{name}: the output has type {out.dtype}, the query {given[0].dtype}"
+    wanted = reference_attention(query, key, value, options)
+    tolerance = 2e-5 if dtype == "float32" else 3e-2
+    np.testing.assert_allclose(
+        np.asarray(out.astype(jnp.float32)), wanted, atol=tolerance, rtol=tolerance, err_msg=f"attention, case {name!r}"
+    )
+    if gradients and dtype == "float32":
+        _check_gradients(name, call, given, (query, key, value), options)
+
+
+def _check_gradients(
+    name: str,
+    call: AttentionCall,
+    given: tuple[jax.Array, ...],
+    wide: tuple[Array, ...],
+    options: Options,
+) -> None:
+    rng = np.random.default_rng(1)
+    cotangent = rng.standard_normal(wide[0].shape)
+    step = 1e-5
+    grads = jax.jit(lambda *xs: jax.vjp(call, *xs)[1](jnp.asarray(cotangent, jnp.float32)))(*given)
+    for i, argument in enumerate(("query", "key", "value")):
+        grad = np.asarray(grads[i], np.float64)
+        assert np.isfinite(grad).all(), f"attention, case {name!r}: the gradient for the {argument} isn't finite"
+        direction = rng.standard_normal(grad.shape)
+
+        def along(sign: int, i: int = i, direction: Array = direction) -> float:
+            moved = [x + sign * step * direction if j == i else x for j, x in enumerate(wide)]
+            return float((reference_attention(moved[0], moved[1], moved[2], options) * cotangent).sum())
+
+        wanted = (along(1) - along(-1)) / (2 * step)
+        np.testing.assert_allclose(
+            (grad * direction).sum(),
+            wanted,
+            atol=2e-3,
+            rtol=2e-3,
+            err_msg=f"attention, case {name!r}: gradient for the {argument}",
+        )
