@@ -30,7 +30,7 @@ STEPS = 12
 def config(**changes: object) -> Trainer.Config:
     cfg = Trainer.Config(
         num_steps=STEPS,
-        optimizer=config_for(optax.adamw)(learning_rate=1e-2),
+        optimizer=config_for(optax.sgd)(learning_rate=0.5, momentum=0.9),
         seed=3,
         evaluate_every=4,
         checkpoint_every=3,
@@ -90,7 +90,7 @@ def uninterrupted() -> tuple[Result[BigramParams], MemorySink]:
 
 
 def test_loss_equals_a_hand_written_loop(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
-    model, optimizer = BigramModel(), optax.adamw(1e-2)
+    model, optimizer = BigramModel(), optax.sgd(0.5, momentum=0.9)
     init_key, step_key, _ = jax.random.split(jax.random.key(3), 3)
     params = jax.jit(model.init)(init_key)
     opt_state = optimizer.init(params)
