@@ -132,7 +132,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def types(session: nox.Session) -> None:
     """Run mypy --strict on each package alone with ax-config, then on what uses all of them (or on what `--` names)."""
-    session.install(*group("types"), *everything_declared())
+    session.install(*group("types", "contracts", "e2e"), *everything_declared())
     session.run("python", "-m", "tools.typecheck", *session.posargs)
 
 
