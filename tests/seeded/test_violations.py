@@ -83,12 +83,12 @@ def test_what_only_the_tests_may_import(tree: Tree) -> None:
 
 
 def test_declared_dependency_that_nothing_imports(tree: Tree) -> None:
-    tree.declare("ax-layers", "rich>=13.7")
+    tree.declare("ax-layers", "rich>=13.8")
     tree.refuses(IMPORTS, "ax-layers declares rich, which nothing in src imports")
 
 
 def test_declared_test_dependency_that_nothing_imports(tree: Tree) -> None:
-    tree.declare("ax-layers", "rich>=13.7", extra="test")
+    tree.declare("ax-layers", "rich>=13.8", extra="test")
     tree.refuses(IMPORTS, "ax-layers declares rich for its tests, which nothing in tests imports")
 
 
@@ -113,7 +113,7 @@ def test_kernels_that_import_config(tree: Tree) -> None:
 
 def test_kernels_that_stand_on_more_than_jax(tree: Tree) -> None:
     tree.write("ax_kernels/_seed.py", "import rich")
-    tree.declare("ax-kernels", "rich>=13.7")
+    tree.declare("ax-kernels", "rich>=13.8")
     tree.refuses(
         IMPORTS, "ax_kernels/_seed.py:3: ax-kernels imports rich, but may stand only on the standard library, jax"
     )
