@@ -1,0 +1,325 @@
+"""Who fits what: each Protocol of each package, and everything that is known to satisfy it.
+
+This is the table of the seams, in the order of the packages that own them. mypy --strict checks it entry by entry: a
+provider that doesn't fit its Protocol is an error at its line. The tests run the owner's kit on every entry, so each is a
+proof of the types and of what types can't say. What stands in ``strangers`` is written without our classes.
+
+An entry is a function that makes the provider, of an empty folder where it needs one; or the provider, where that is a
+function or a plain value.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import ax_kernels
+import grain  # type: ignore[import-untyped]  # it ships no types
+import jax
+import numpy as np
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
+from ax_config import config_for, partial_for
+from ax_config.protocols import Buildable
+from ax_input import ByteTokenizer, JsonlSource, ParquetSource, TextSource
+from ax_input.protocols import Source, Tokenizer
+from ax_layers import (
+    DenseKVCache,
+    Dropout,
+    Embedding,
+    GatedFeedForward,
+    Head,
+    Linear,
+    Remat,
+    Repeat,
+    RMSNorm,
+    Unsharded,
+    cross_entropy,
+    dot_product_attention,
+    initializers,
+    no_positions,
+    rotary,
+)
+from ax_layers.protocols import (
+    ArrayFn,
+    AttentionFn,
+    CrossEntropyFn,
+    Initializer,
+    KVCache,
+    OutputHead,
+    PositionEncoding,
+    Projection,
+    SequenceLayer,
+    Sharder,
+    State,
+    TokenEmbedding,
+)
+from ax_mesh import Mesh
+from ax_mesh.protocols import HasAxes
+from ax_recipes.protocols import Loop, Outcome, Pipeline, Placement, StateStore
+from ax_runtime.agent import JsonlSink, StopOnSignals
+from ax_runtime.checkpoint import OrbaxCheckpointer
+from ax_runtime.protocols import Job, Stop
+from ax_runtime.tensorboard import TensorBoardSink
+from ax_runtime.testing import StopAfter
+from ax_trainer import Result
+from ax_trainer.protocols import (
+    BatchSource,
+    Checkpointer,
+    Hook,
+    MetricSink,
+    Model,
+    Optimizer,
+    Params,
+    Partitioner,
+    Spec,
+    StopSignal,
+    SupportsSpecs,
+    SupportsWeightDecay,
+)
+from ax_trainer.testing import BigramModel, SingleDevice
+
+from . import small
+from .strangers.bare_orbax import BareOrbax
+from .strangers.characters import Characters
+from .strangers.counting_job import CountingJob
+from .strangers.deadline import Deadline
+from .strangers.equinox_model import EquinoxModel
+from .strangers.flax_model import FlaxModel
+from .strangers.list_sink import ListSink
+from .strangers.named_shardings import NamedShardings
+from .strangers.optax_cross_entropy import optax_cross_entropy
+from .strangers.optax_loop import Ending, OptaxLoop
+from .strangers.plain_attention import plain_attention
+from .strangers.random_windows import RandomWindows
+from .strangers.ready import Ready
+from .strangers.sliding_cache import SlidingCache
+from .strangers.step_timer import StepTimer
+
+T = TypeVar("T")
+Built: TypeAlias = Mapping[str, Callable[[], T]]
+Stored: TypeAlias = Mapping[str, Callable[[Path], T]]
+
+# ax-config
+
+BUILDABLE: Mapping[str, Buildable[object]] = {
+    "ax_layers.CausalLM.Config": small.lm(),
+    "ax_mesh.Mesh.Config": Mesh.Config(),
+    "ax_input.TextInput.Config": small.text(),
+    "ax_trainer.Trainer.Config": small.training(),
+    "ax_trainer.Learner.Config": small.learner(),
+    "ax_runtime.checkpoint.OrbaxCheckpointer.Config": OrbaxCheckpointer.Config(),
+    "ax_recipes.Experiment.Config": small.experiment(),
+    "anybody's function, to be called": config_for(optax.adamw)(1e-3),
+    "anybody's function, to be passed on": partial_for(jax.nn.gelu, approximate=False),
+    "strangers.Ready": Ready(StopOnSignals()),
+}
+
+# ax-input
+
+SOURCES: Stored[Source[object]] = {
+    "ax_input.TextSource": lambda folder: TextSource(small.write_text(folder)),
+    "ax_input.JsonlSource": lambda folder: JsonlSource(small.write_jsonl(folder)),
+    "ax_input.ParquetSource": lambda folder: ParquetSource(small.write_parquet(folder)),
+    "ax_input.Windows": lambda _: small.pipeline().train_windows,
+    "ax_input.EvaluationBatches": lambda _: small.pipeline().validation(),
+    "a list": lambda _: ["some", "text"],
+    "an array": lambda _: np.arange(6).reshape(3, 2),
+    "grain.MapDataset": lambda _: grain.MapDataset.range(5),
+}
+
+TOKENIZERS: Built[Tokenizer] = {
+    "ax_input.ByteTokenizer": ByteTokenizer,
+    "strangers.Characters": lambda: Characters(string.printable),
+}
+
+# ax-layers
+
+SHARDERS: Built[Sharder] = {
+    "ax_layers.Unsharded": Unsharded,
+    "ax_mesh.Mesh, one device": lambda: Mesh.Config().build(devices=jax.devices()[:1]),
+    "ax_mesh.Mesh, eight devices": lambda: Mesh.Config(axes={"fsdp": 8}).build(),
+    "ax_mesh.Mesh, two by four": lambda: Mesh.Config(axes={"data": 2, "fsdp": 4}).build(),
+    "strangers.NamedShardings": NamedShardings,
+}
+
+ATTENTION_FNS: Mapping[str, AttentionFn] = {
+    "ax_layers.dot_product_attention": dot_product_attention,
+    "ax_kernels.attention.base": ax_kernels.attention.base,
+    "ax_kernels.attention.blocked": partial_for(ax_kernels.attention.blocked, block_q=8, block_k=8).build(),
+    "strangers.plain_attention": plain_attention,
+}
+
+CROSS_ENTROPY_FNS: Mapping[str, CrossEntropyFn] = {
+    "ax_layers.cross_entropy": cross_entropy,
+    "ax_kernels.cross_entropy.base": ax_kernels.cross_entropy.base,
+    "ax_kernels.cross_entropy.chunked": partial_for(ax_kernels.cross_entropy.chunked, chunk_size=8).build(),
+    "strangers.optax_cross_entropy": optax_cross_entropy,
+}
+
+
+def _cache(make: Callable[[], KVCache[State]], /) -> Callable[[], KVCache[Any]]:
+    """``make``, once mypy has found the one type of state that its cache takes and gives."""
+    return make
+
+
+KV_CACHES: Built[KVCache[Any]] = {
+    "ax_layers.DenseKVCache": _cache(lambda: DenseKVCache.Config().build()),
+    "strangers.SlidingCache": _cache(lambda: SlidingCache(4)),
+}
+
+SEQUENCE_LAYERS: Built[SequenceLayer] = {
+    "ax_layers.Attention": lambda: small.attention().build(dim=16),
+    "ax_layers.Block": lambda: small.block().build(dim=16),
+    "ax_layers.Repeat": lambda: Repeat.Config(num_layers=2, layer=small.block()).build(dim=16),
+    "ax_layers.Remat": lambda: Remat.Config(layer=small.block()).build(dim=16),
+}
+
+PROJECTIONS: Built[Projection] = {
+    "ax_layers.Linear": lambda: Linear.Config().build(
+        in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
+    ),
+}
+
+TOKEN_EMBEDDINGS: Built[TokenEmbedding] = {
+    "ax_layers.Embedding": lambda: Embedding.Config().build(vocab_size=small.VOCAB_SIZE, dim=16),
+}
+
+OUTPUT_HEADS: Built[OutputHead] = {
+    "ax_layers.Head": lambda: Head.Config().build(vocab_size=small.VOCAB_SIZE, dim=16),
+    "ax_layers.Embedding": lambda: Embedding.Config().build(vocab_size=small.VOCAB_SIZE, dim=16),
+}
+
+ARRAY_FNS: Built[ArrayFn] = {
+    "ax_layers.RMSNorm": lambda: RMSNorm.Config().build(dim=16),
+    "ax_layers.GatedFeedForward": lambda: GatedFeedForward.Config(hidden_dim=32).build(dim=16),
+    "ax_layers.Dropout": lambda: Dropout.Config(rate=0.5).build(),
+    "jax.nn.silu": lambda: jax.nn.silu,
+}
+
+POSITION_ENCODINGS: Mapping[str, PositionEncoding] = {
+    "ax_layers.rotary": rotary,
+    "ax_layers.no_positions": no_positions,
+}
+
+INITIALIZERS: Mapping[str, Initializer] = {
+    "ax_layers.initializers.zeros": initializers.zeros,
+    "ax_layers.initializers.ones": initializers.ones,
+    "ax_layers.initializers.constant": initializers.constant,
+    "ax_layers.initializers.normal": initializers.normal,
+    "ax_layers.initializers.truncated_normal": initializers.truncated_normal,
+    "ax_layers.initializers.fan_in_truncated_normal": initializers.fan_in_truncated_normal,
+}
+
+# ax-mesh
+
+HAS_AXES: Mapping[str, HasAxes] = {
+    "ax_layers.ParamSpec": small.PARAM_SPEC,
+}
+
+# ax-runtime
+
+STOPS: Built[Stop] = {
+    "ax_runtime.agent.StopOnSignals": StopOnSignals,
+    "ax_runtime.testing.StopAfter": lambda: StopAfter(3),
+    "strangers.Deadline": lambda: Deadline(seconds=0.0),
+}
+
+JOBS: Built[Job] = {
+    "ax_recipes.Experiment": lambda: small.experiment().build(),
+    "strangers.CountingJob": lambda: CountingJob(5),
+}
+
+# ax-trainer
+
+
+def _model(make: Callable[[], Model[Params]], /) -> Callable[[], Model[Any]]:
+    """``make``, once mypy has found the one type of parameters that its model gives and takes."""
+    return make
+
+
+MODELS: Built[Model[Any]] = {
+    "ax_layers.as_model(CausalLM)": _model(small.lm_model),
+    "strangers.EquinoxModel": _model(lambda: EquinoxModel(small.VOCAB_SIZE, 16)),
+    "strangers.FlaxModel": _model(lambda: FlaxModel(small.VOCAB_SIZE, 16)),
+}
+
+SPECS: Mapping[str, Spec] = {
+    "ax_layers.ParamSpec": small.PARAM_SPEC,
+}
+
+SUPPORT_WEIGHT_DECAY: Mapping[str, SupportsWeightDecay] = {
+    "ax_layers.ParamSpec": small.PARAM_SPEC,
+}
+
+PARTITIONERS: Built[Partitioner] = {
+    "ax_mesh.Mesh, one device": lambda: Mesh.Config().build(devices=jax.devices()[:1]),
+    "ax_mesh.Mesh, data parallel": lambda: Mesh.Config(axes={"data": 8}).build(),
+    "ax_mesh.Mesh, fully sharded": lambda: Mesh.Config(axes={"fsdp": 8}).build(),
+    "ax_mesh.Mesh, both": lambda: Mesh.Config(axes={"data": 2, "fsdp": 4}).build(),
+    "ax_mesh.Mesh, sharded and tensor parallel": lambda: Mesh.Config(axes={"fsdp": 2, "tensor": 4}).build(),
+    "ax_trainer.testing.SingleDevice": SingleDevice,
+    "strangers.NamedShardings": NamedShardings,
+}
+
+BATCH_SOURCES: Built[BatchSource] = {
+    "ax_input.BatchStream": lambda: small.pipeline().train(),
+    "strangers.RandomWindows": lambda: RandomWindows(small.TEXT, batch_size=8, seq_length=16),
+}
+
+CHECKPOINTERS: Stored[Checkpointer] = {
+    "ax_runtime.checkpoint.OrbaxCheckpointer": lambda folder: OrbaxCheckpointer.Config().build(folder=folder),
+    "strangers.BareOrbax": BareOrbax,
+}
+
+METRIC_SINKS: Stored[MetricSink] = {
+    "ax_runtime.agent.JsonlSink": lambda folder: JsonlSink(folder / "metrics.jsonl"),
+    "ax_runtime.tensorboard.TensorBoardSink": TensorBoardSink,
+    "strangers.ListSink": lambda _: ListSink(),
+}
+
+OPTIMIZERS: Built[Optimizer] = {
+    "ax_trainer.Learner": lambda: small.learner().build().for_specs(BigramModel().specs()),
+    "optax.adamw": lambda: optax.adamw(1e-2),
+    "optax.adafactor": lambda: optax.adafactor(1e-1),
+}
+
+SUPPORT_SPECS: Built[SupportsSpecs] = {
+    "ax_trainer.Learner": lambda: small.learner().build(),
+}
+
+STOP_SIGNALS: Built[StopSignal] = STOPS
+
+HOOKS: Built[Hook] = {
+    "strangers.StepTimer": StepTimer,
+}
+
+# ax-recipes
+
+PIPELINES: Built[Pipeline] = {
+    "ax_input.TextInput": small.pipeline,
+}
+
+PLACEMENTS: Built[Placement] = {
+    "ax_mesh.Mesh": lambda: Mesh.Config(axes={"data": 2, "fsdp": 4}).build(),
+    "strangers.NamedShardings": NamedShardings,
+}
+
+STATE_STORES: Stored[StateStore] = {
+    "ax_runtime.checkpoint.OrbaxCheckpointer": lambda folder: OrbaxCheckpointer.Config().build(folder=folder),
+}
+
+LOOPS: Built[Loop] = {
+    "ax_trainer.Trainer": lambda: small.training().build(
+        num_steps=10, model=small.lm_model(), partitioner=SingleDevice(), batches=small.pipeline().train()
+    ),
+    "strangers.OptaxLoop": lambda: OptaxLoop(
+        learning_rate=1e-2, num_steps=10, model=small.lm_model(), batches=small.pipeline().train()
+    ),
+}
+
+OUTCOMES: Mapping[str, type[Outcome]] = {
+    "ax_trainer.Result": Result,
+    "strangers.Ending": Ending,
+}

@@ -1,0 +1,120 @@
+"""The smallest model, data and training that have every part: what the seams are tried with."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
+import pyarrow  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.parquet  # type: ignore[import-untyped]
+from ax_config import config_for
+from ax_input import TextInput
+from ax_layers import (
+    Attention,
+    Block,
+    CausalLM,
+    GatedFeedForward,
+    ModuleModel,
+    ParamSpec,
+    Repeat,
+    as_model,
+    initializers,
+)
+from ax_recipes import Experiment
+from ax_trainer import Learner, Trainer
+
+BATCH_SIZE, SEQ_LENGTH = 8, 16
+VOCAB_SIZE = 264
+"""The bytes, the end of a document, and up to a multiple of eight, so that a mesh can split it."""
+
+CORPUS = Path(json.__file__).parent
+"""A folder with a few files of text, on every machine."""
+
+TEXT = (CORPUS / "decoder.py").read_bytes()
+"""One of the files."""
+
+PARAM_SPEC = ParamSpec((16, 32), np.dtype(np.float32), ("embed", "mlp"), initializers.zeros)
+"""Of some parameter."""
+
+
+def attention() -> Attention.Config:
+    """Eight heads."""
+    return Attention.Config(num_heads=8, head_dim=4)
+
+
+def block() -> Block.Config:
+    """Attention and feed-forward."""
+    return Block.Config(attention=attention(), ffn=GatedFeedForward.Config(hidden_dim=32))
+
+
+def lm() -> CausalLM.Config:
+    """A causal language model of two layers whose every dim eight devices can split; the vocabulary is left open."""
+    return CausalLM.Config(dim=16, layers=Repeat.Config(num_layers=2, layer=block()))
+
+
+def lm_model() -> ModuleModel:
+    """The model, for a training loop."""
+    return as_model(lm().build(vocab_size=VOCAB_SIZE))
+
+
+@cache
+def pipeline() -> TextInput:
+    """The corpus as rows of bytes, read once."""
+    return text().build()
+
+
+def text() -> TextInput.Config:
+    """How to read the corpus."""
+    return TextInput.Config(paths=(str(CORPUS),), seq_length=SEQ_LENGTH, batch_size=BATCH_SIZE, holdout_fraction=0.3)
+
+
+def batch() -> dict[str, np.ndarray]:
+    """The first batch of the corpus."""
+    return {name: np.array(array) for name, array in next(pipeline().train()).items()}
+
+
+def learner() -> Learner.Config:
+    """AdamW, fast enough to learn something in ten steps."""
+    return Learner.Config(schedule=config_for(optax.constant_schedule)(1e-2), clip_norm=1.0, weight_decay=0.1)
+
+
+def training() -> Trainer.Config:
+    """A training; of how many steps is left open."""
+    return Trainer.Config(optimizer=learner())
+
+
+def experiment() -> Experiment.Config:
+    """All of it in one tree, as a recipe would write it."""
+    return Experiment.Config(
+        name="small",
+        num_steps=5,
+        model=lm(),
+        input=text(),
+        trainer=training(),
+        vocab_size=VOCAB_SIZE,
+        max_validation_batches=2,
+    )
+
+
+def write_text(folder: Path) -> Path:
+    """A text file."""
+    file = folder / "some.txt"
+    file.write_bytes(TEXT)
+    return file
+
+
+def write_jsonl(folder: Path) -> Path:
+    """A file of JSON lines."""
+    file = folder / "some.jsonl"
+    file.write_text("".join(json.dumps({"text": line}) + "\n" for line in TEXT.decode().splitlines() if line))
+    return file
+
+
+def write_parquet(folder: Path) -> Path:
+    """A Parquet file."""
+    file = folder / "some.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXT.decode().split()}), file, row_group_size=100)
+    return file

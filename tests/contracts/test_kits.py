@@ -1,0 +1,229 @@
+"""Each owner's conformance kit on everything that fits: what types can't say."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
+import pytest
+from ax_config import Config
+from ax_config.protocols import Buildable
+from ax_config.testing import check_config
+from ax_input.testing import check_source, check_tokenizer
+from ax_layers import Module
+from ax_layers.testing import check_attention_fn, check_cross_entropy_fn, check_extend, check_kv_cache, check_sharder
+from ax_mesh.testing import check_has_axes
+from ax_runtime.agent import StopOnSignals, read_jsonl
+from ax_runtime.testing import check_job
+from ax_trainer import Trainer
+from ax_trainer.protocols import Hook, Optimizer, StopSignal, SupportsSpecs
+from ax_trainer.testing import (
+    BigramModel,
+    MemoryBatches,
+    Record,
+    SingleDevice,
+    bigram_batches,
+    check_batch_source,
+    check_checkpointer,
+    check_model,
+    check_partitioner,
+    check_sink,
+)
+
+from . import fits, small
+from .strangers.list_sink import ListSink
+from .strangers.ready import Ready
+
+LACKS = {"strangers.plain_attention": ("window", "logit_cap")}
+"""Options that an attention function may refuse."""
+
+KEEPS = {"strangers.SlidingCache": 4}
+"""How many positions a cache remembers, where that isn't all."""
+
+
+@pytest.mark.parametrize("name", fits.BUILDABLE)
+def test_buildable(name: str) -> None:
+    thing = fits.BUILDABLE[name]
+    assert isinstance(thing, Buildable)
+    if isinstance(thing, Config):
+        check_config(thing)
+
+
+@pytest.mark.parametrize("name", fits.SOURCES)
+def test_source(name: str, tmp_path: Path) -> None:
+    check_source(fits.SOURCES[name](tmp_path))
+
+
+@pytest.mark.parametrize("name", fits.TOKENIZERS)
+def test_tokenizer(name: str) -> None:
+    check_tokenizer(fits.TOKENIZERS[name](), lossless=name == "ax_input.ByteTokenizer")
+
+
+@pytest.mark.parametrize("name", fits.SHARDERS)
+def test_sharder(name: str) -> None:
+    check_sharder(fits.SHARDERS[name]())
+
+
+@pytest.mark.parametrize("name", fits.ATTENTION_FNS)
+def test_attention_fn(name: str) -> None:
+    check_attention_fn(fits.ATTENTION_FNS[name], may_refuse=LACKS.get(name, ()))
+
+
+@pytest.mark.parametrize("name", fits.CROSS_ENTROPY_FNS)
+def test_cross_entropy_fn(name: str) -> None:
+    check_cross_entropy_fn(fits.CROSS_ENTROPY_FNS[name])
+
+
+@pytest.mark.parametrize("name", fits.KV_CACHES)
+def test_kv_cache(name: str) -> None:
+    check_kv_cache(fits.KV_CACHES[name](), keeps=KEEPS.get(name))
+
+
+@pytest.mark.parametrize("name", fits.HAS_AXES)
+def test_has_axes(name: str) -> None:
+    check_has_axes({"parameter": fits.HAS_AXES[name]})
+
+
+@pytest.mark.parametrize("name", fits.MODELS)
+def test_model(name: str) -> None:
+    model = fits.MODELS[name]()
+    check_model(model, small.batch())
+    check_has_axes(model.specs())
+
+
+@pytest.mark.parametrize("name", fits.PARTITIONERS)
+def test_partitioner(name: str) -> None:
+    check_partitioner(fits.PARTITIONERS[name](), small.lm_model().specs(), small.batch())
+
+
+@pytest.mark.parametrize("name", fits.BATCH_SOURCES)
+def test_batch_source(name: str) -> None:
+    check_batch_source(fits.BATCH_SOURCES[name])
+
+
+@pytest.mark.parametrize("name", fits.CHECKPOINTERS)
+def test_checkpointer(name: str, tmp_path: Path) -> None:
+    check_checkpointer(lambda: fits.CHECKPOINTERS[name](tmp_path))
+
+
+@pytest.mark.parametrize("name", fits.METRIC_SINKS)
+def test_metric_sink(name: str, tmp_path: Path) -> None:
+    check_sink(lambda: fits.METRIC_SINKS[name](tmp_path))
+
+
+def test_metrics_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    def lines() -> list[Record]:
+        return [(line.step, line.name, line.values) for line in read_jsonl(tmp_path / "metrics.jsonl")]
+
+    check_sink(lambda: fits.METRIC_SINKS["ax_runtime.agent.JsonlSink"](tmp_path), lines)
+    notebook = ListSink()
+    check_sink(lambda: notebook, lambda: notebook.records)
+
+
+@pytest.mark.parametrize("name", fits.JOBS)
+def test_job(name: str, tmp_path: Path) -> None:
+    check_job(fits.JOBS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", fits.SEQUENCE_LAYERS)
+def test_sequence_layer(name: str) -> None:
+    layer = fits.SEQUENCE_LAYERS[name]()
+    assert isinstance(layer, Module)
+    check_extend(layer, layer.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (2, 7, 16)))
+
+
+@pytest.mark.parametrize("name", fits.PLACEMENTS)
+def test_placement(name: str) -> None:
+    placement = fits.PLACEMENTS[name]()
+    check_partitioner(placement, small.lm_model().specs(), small.batch())
+    check_sharder(placement)
+
+
+@pytest.mark.parametrize("name", fits.STATE_STORES)
+def test_state_store(name: str, tmp_path: Path) -> None:
+    check_checkpointer(lambda: fits.STATE_STORES[name](tmp_path / "all"))
+    store = fits.STATE_STORES[name](tmp_path / "part")
+    store.save(3, {"params": {"a": jnp.arange(3), "b": jnp.ones(2)}, "rest": jnp.zeros(4)}, {})
+    part = store.restore_part(3, {"params": {"a": jax.ShapeDtypeStruct((3,), jnp.int32)}})
+    store.close()
+    assert jax.tree.map(np.array_equal, part, {"params": {"a": np.arange(3)}}) == {"params": {"a": True}}
+
+
+@pytest.mark.parametrize("name", fits.PIPELINES)
+def test_pipeline(name: str) -> None:
+    pipeline = fits.PIPELINES[name]()
+    check_batch_source(pipeline.train)
+    rows = {array.shape for array in next(pipeline.train()).values()}
+    assert rows == {pipeline.batch_shape}
+    for _ in range(2):
+        assert len(list(pipeline.validation(max_batches=2))) == 2
+    assert pipeline.bytes_per_token > 0
+    assert pipeline.fingerprint == fits.PIPELINES[name]().fingerprint
+
+
+@pytest.mark.parametrize("name", fits.LOOPS)
+def test_loop(name: str) -> None:
+    with jax.numpy_dtype_promotion("standard"):  # which optax counts on; only the stranger needs it
+        outcome = fits.LOOPS[name]().run()
+    assert (outcome.step, outcome.why) == (10, "finished")
+
+
+# What follows has no kit: a seam of one call, which is tried by training the smallest model.
+
+
+def train(optimizer: Optimizer, *, hooks: Sequence[Hook] = (), stop: StopSignal | None = None) -> ListSink:
+    """Train for five steps, or less if ``stop`` says so."""
+    sink = ListSink()
+    Trainer.Config(num_steps=5, optimizer=Ready(optimizer)).build(
+        model=BigramModel(),
+        partitioner=SingleDevice(),
+        batches=MemoryBatches(bigram_batches(1)),
+        sinks=[sink],
+        hooks=hooks,
+        stop=stop,
+    ).run()
+    return sink
+
+
+@pytest.mark.parametrize("name", fits.OPTIMIZERS)
+def test_optimizer(name: str) -> None:
+    losses = train(fits.OPTIMIZERS[name]()).losses()
+    assert losses[5] < losses[1]
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_SPECS)
+def test_supports_specs(name: str) -> None:
+    maker = fits.SUPPORT_SPECS[name]()
+    assert isinstance(maker, SupportsSpecs)
+    losses = train(maker.for_specs(BigramModel().specs())).losses()
+    assert losses[5] < losses[1]
+
+
+@pytest.mark.parametrize("name", fits.HOOKS)
+def test_hook(name: str) -> None:
+    assert len(train(optax.sgd(0.1), hooks=[fits.HOOKS[name]()]).losses()) == 5
+
+
+@pytest.mark.parametrize("name", fits.STOP_SIGNALS)
+def test_stop_signal(name: str) -> None:
+    signal = fits.STOP_SIGNALS[name]()
+    asked = [signal.should_stop(step) for step in range(1, 6)]
+    assert asked == sorted(asked), "once true, it stays true"
+    last = asked.index(True) + 1 if True in asked else 5
+    assert max(train(optax.sgd(0.1), stop=fits.STOP_SIGNALS[name]()).losses()) == last
+
+
+def test_a_signal_stops_the_training() -> None:
+    class Terminate:
+        def on_step(self, step: int, /) -> None:
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with StopOnSignals() as stop:
+        assert max(train(optax.sgd(0.1), hooks=[Terminate()], stop=stop).losses()) == 2
