@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
@@ -17,7 +16,7 @@ from ax_layers._module import Module
 from ax_layers.protocols import ArrayTree, SequenceLayer
 
 Tree: TypeAlias = object
-Pure: TypeAlias = Callable[[ArrayTree, jax.Array], Tree]
+Call: TypeAlias = Callable[[ArrayTree, tuple[object, ...], jax.Array], tuple[object, Collected]]
 
 
 def check_layer(
@@ -27,57 +26,41 @@ def check_layer(
 
     Its specs match its parameters; jit, scan and remat change neither results nor what it collects; gradients for all
     parameters and all float inputs are finite and agree with finite differences. It is called as
-    ``layer(*inputs, **options)``; use small float32 inputs, and no dropout when gradients matter most.
+    ``layer(*inputs, **options)``; use small inputs, and float32.
     """
     module = layer if isinstance(layer, Module) else layer.build()
-    key = jax.random.key(7)
-    params = _check_params(module)
+    pure = functional(cast("Callable[..., object]", module))
 
     def call(params: ArrayTree, inputs: tuple[object, ...], key: jax.Array) -> tuple[object, Collected]:
-        pure = functional(cast("Callable[..., object]", module))
         return pure(params, key, *inputs, **options)
 
-    eager = call(params, inputs, key)
-    _assert_close(jax.jit(call)(params, inputs, key), eager, tolerance, "jit and eager differ")
-    _check_scan(module, call, inputs, tolerance)
-    _check_gradients(call, params, inputs, key, tolerance)
+    init, jitted, keys = jax.jit(module.init), jax.jit(call), jax.random.split(jax.random.key(0), 2)
+    params = [init(key) for key in keys]
+    _check_specs(module, params[0])
+    results = [jitted(p, inputs, key) for p, key in zip(params, keys, strict=True)]
+    _assert_close(call(params[0], inputs, keys[0]), results[0], tolerance, "eager and jit differ")
+
+    def body(_: None, each: tuple[ArrayTree, jax.Array]) -> tuple[None, tuple[object, Collected]]:
+        return None, call(each[0], inputs, each[1])
+
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *params)
+    _, scanned = jax.lax.scan(body, None, (stacked, keys))
+    singly = jax.tree.map(lambda *xs: jnp.stack(xs), *results)
+    _assert_close(scanned, singly, tolerance, "scanned over parameters and one by one differ")
+    _check_gradients(jitted, params[0], inputs, keys[0], tolerance)
 
 
-def _check_params(module: Module) -> ArrayTree:
-    key = jax.random.key(3)
-    params = module.init(key)
-    specs = dict(_leaves(module.specs()))
-    arrays = dict(_leaves(params))
+def _check_specs(module: Module, params: ArrayTree) -> None:
+    specs, arrays = dict(_leaves(module.specs())), dict(_leaves(params))
     assert specs.keys() == arrays.keys(), f"specs() names {sorted(specs)}, init() makes {sorted(arrays)}"
-    for path, array in arrays.items():
-        spec = cast("jax.ShapeDtypeStruct", specs[path])
-        array = cast("jax.Array", array)
+    for path, leaf in arrays.items():
+        spec, array = cast("jax.ShapeDtypeStruct", specs[path]), cast("jax.Array", leaf)
         assert array.shape == spec.shape, f"{path}: the spec says shape {spec.shape}, init made {array.shape}"
         assert array.dtype == spec.dtype, f"{path}: the spec says type {spec.dtype}, init made {array.dtype}"
-    _assert_close(jax.jit(module.init)(key), params, 1e-6, "init under jit and eager differ")
-    return params
-
-
-def _check_scan(
-    module: Module,
-    call: Callable[[ArrayTree, tuple[object, ...], jax.Array], tuple[object, Collected]],
-    inputs: tuple[object, ...],
-    tolerance: float,
-) -> None:
-    sets = [module.init(jax.random.key(i)) for i in range(2)]
-    keys = jax.random.split(jax.random.key(5), 2)
-    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *sets)
-    _, scanned = jax.lax.scan(lambda _, each: (None, call(each[0], inputs, each[1])), None, (stacked, keys))
-    singly = jax.tree.map(lambda *xs: jnp.stack(xs), *[call(p, inputs, k) for p, k in zip(sets, keys, strict=True)])
-    _assert_close(scanned, singly, tolerance, "scanned over parameters and one by one differ")
 
 
 def _check_gradients(
-    call: Callable[[ArrayTree, tuple[object, ...], jax.Array], tuple[object, Collected]],
-    params: ArrayTree,
-    inputs: tuple[object, ...],
-    key: jax.Array,
-    tolerance: float,
+    call: Call, params: ArrayTree, inputs: tuple[object, ...], key: jax.Array, tolerance: float
 ) -> None:
     floats = [i for i, x in enumerate(inputs) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)]
 
@@ -103,29 +86,24 @@ def _check_gradients(
     plain = gradients(outputs)
     _assert_close(gradients(jax.checkpoint(outputs)), plain, tolerance, "gradients with and without remat differ")
 
-    run = jax.jit(outputs)
-    paths = [path for path, _ in _leaves(point)]
     leaves, structure = jax.tree.flatten(point)
-    for i, (path, grad) in enumerate(zip(paths, jax.tree.leaves(plain), strict=True)):
-        slope = np.asarray(grad, np.float64)
+    for i, (path, grad) in enumerate(_leaves(plain)):
+        slope, at = np.asarray(grad, np.float64), np.asarray(leaves[i], np.float64)
         assert np.isfinite(slope).all(), f"{path}: the gradient isn't finite"
+        # Half random, half along the gradient, lest the slope drown in rounding.
         direction = rng.standard_normal(slope.shape)
         direction = direction / np.linalg.norm(direction) + slope / max(float(np.linalg.norm(slope)), 1e-30)
-        spread = max(float(np.sqrt(np.mean(np.square(np.asarray(leaves[i], np.float64))))), 0.1)
-        step = 2e-2 * spread / float(np.linalg.norm(direction))
-
-        def along(sign: int, i: int = i, change: np.ndarray = step * direction) -> float:
-            moved = list(leaves)
-            moved[i] = jnp.asarray(np.asarray(leaves[i], np.float64) + sign * change, leaves[i].dtype)
-            results = run(jax.tree.unflatten(structure, moved))
-            return math.fsum((np.asarray(r, np.float64) * c).sum() for r, c in zip(results, cotangents, strict=True))
-
-        wanted = (along(1) - along(-1)) / (2 * step)
-        got = float((slope * direction).sum())
-        scale = max(abs(wanted), 1e-2 * float(np.linalg.norm(slope)), 1e-2)
-        assert abs(got - wanted) <= 2e-2 * scale, (
-            f"{path}: the gradient along a direction is {got}, differences say {wanted}"
-        )
+        step = 2e-2 * max(float(np.sqrt(np.mean(at**2))), 0.1) / float(np.linalg.norm(direction))
+        values = []
+        for moved in (at + step * direction, at - step * direction):
+            there = [*leaves[:i], jnp.asarray(moved, leaves[i].dtype), *leaves[i + 1 :]]
+            results = outputs(jax.tree.unflatten(structure, there))
+            values.append(
+                sum(float((np.asarray(r, np.float64) * c).sum()) for r, c in zip(results, cotangents, strict=True))
+            )
+        wanted, got = (values[0] - values[1]) / (2 * step), float((slope * direction).sum())
+        bound = 2e-2 * max(abs(wanted), 1e-2 * float(np.linalg.norm(slope)), 1e-2)
+        assert abs(got - wanted) <= bound, f"{path}: the gradient along a direction is {got}, differences say {wanted}"
 
 
 def check_extend(layer: SequenceLayer, params: ArrayTree, x: jax.Array, /, *, tolerance: float = 1e-5) -> None:
