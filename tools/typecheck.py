@@ -31,10 +31,12 @@ def mypy(title: str, targets: list[Path], sources: list[Path]) -> bool:
 
 def main(names: list[str]) -> int:
     """Check the named packages, or everything, and return how the process should exit."""
-    good = [
-        mypy(name, [PACKAGES[name].source, PACKAGES[name].tests], [p.source.parent for p in with_siblings([name])])
-        for name in names or PACKAGES
-    ]
+    good = []
+    for package in [PACKAGES[name] for name in names or PACKAGES]:
+        sources = [each.source.parent for each in with_siblings([package.name])]
+        good.append(mypy(package.name, [package.source, package.tests], sources))
+        benchmarks = package.folder / "benchmarks"
+        good.append(mypy(f"{package.name}, its benchmarks", [benchmarks], [benchmarks, *sources]))
     if not names:
         everything = [package.source.parent for package in PACKAGES.values()]
         for folder, base in TOGETHER.items():
