@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Ax
+from command import SMALL, Ax
 from history import losses, state_digest, steps
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Ax
+from command import Ax
 from history import losses, state_digest, steps
 
 NUM_STEPS = 400

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from conftest import Ax
+from command import Ax
 from history import losses, state_digest, steps
 
 

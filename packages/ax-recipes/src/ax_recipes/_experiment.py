@@ -25,6 +25,7 @@ from ax_config import Buildable, field
 from ax_input import ByteTokenizer
 from ax_input.protocols import Tokenizer
 from ax_layers import CausalLM, as_model
+from ax_layers.protocols import ArrayTree
 from ax_mesh import Mesh, peak_flops
 from ax_runtime.checkpoint import OrbaxCheckpointer
 from ax_runtime.protocols import Stop
@@ -140,7 +141,7 @@ class Experiment:
             )
             self.outcome = trainer.run()
 
-    def parameters(self, folder: Path, /) -> tuple[int, Mapping[str, object]]:
+    def parameters(self, folder: Path, /) -> tuple[int, ArrayTree]:
         """The step and the parameters of the newest checkpoint in a run's folder, on this process's devices.
 
         Raises:
@@ -148,7 +149,7 @@ class Experiment:
         """
         placement = self.cfg.mesh.build()
         specs = self.model.specs()
-        abstract: Mapping[str, object] = jax.tree.map(
+        abstract: ArrayTree = jax.tree.map(
             lambda spec, sharding: jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=sharding),
             specs,
             placement.shardings(specs),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ax_inference import Sampler, generate
 from ax_layers import as_decoder
+from ax_layers.protocols import ArrayTree
 
 from ._experiment import Experiment
 
 
 def stream_text(
     experiment: Experiment,
-    params: Mapping[str, object],
+    params: ArrayTree,
     prompt: str,
     *,
     max_new_tokens: int,
