@@ -22,6 +22,8 @@ import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 from ax_config import config_for, partial_for
 from ax_config.protocols import Buildable
+from ax_inference import Sampler
+from ax_inference.protocols import Cache, Decoder
 from ax_input import ByteTokenizer, JsonlSource, ParquetSource, TextSource
 from ax_input.protocols import Source, Tokenizer
 from ax_layers import (
@@ -94,10 +96,12 @@ from .strangers.optax_loop import Ending, OptaxLoop
 from .strangers.plain_attention import plain_attention
 from .strangers.random_windows import RandomWindows
 from .strangers.ready import Ready
+from .strangers.recurrent_decoder import RecurrentDecoder
 from .strangers.sliding_cache import SlidingCache
 from .strangers.step_timer import StepTimer
 
 T = TypeVar("T")
+Weights = TypeVar("Weights")
 Built: TypeAlias = Mapping[str, Callable[[], T]]
 Stored: TypeAlias = Mapping[str, Callable[[Path], T]]
 
@@ -110,11 +114,28 @@ BUILDABLE: Mapping[str, Buildable[object]] = {
     "ax_trainer.Trainer.Config": small.training(),
     "ax_trainer.Learner.Config": small.learner(),
     "ax_runtime.checkpoint.OrbaxCheckpointer.Config": OrbaxCheckpointer.Config(),
+    "ax_inference.Sampler.Config": Sampler.Config(temperature=0.8),
     "ax_recipes.Experiment.Config": small.experiment(),
     "anybody's function, to be called": config_for(optax.adamw)(1e-3),
     "anybody's function, to be passed on": partial_for(jax.nn.gelu, approximate=False),
     "strangers.Ready": Ready(StopOnSignals()),
 }
+
+# ax-inference
+
+
+def _decoder(
+    make: Callable[[], tuple[Decoder[Weights, Cache], Weights]], /
+) -> Callable[[], tuple[Decoder[Any, Any], Any]]:
+    """``make``, once mypy has found the types of parameters and cache that its decoder takes, and that these are such."""
+    return make
+
+
+DECODERS: Built[tuple[Decoder[Any, Any], Any]] = {
+    "ax_layers.as_decoder(CausalLM)": _decoder(small.lm_decoder),
+    "strangers.RecurrentDecoder": _decoder(lambda: RecurrentDecoder(50, 8).with_params(jax.random.key(0))),
+}
+"""With parameters."""
 
 # ax-input
 

@@ -6,6 +6,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+import jax
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pyarrow  # type: ignore[import-untyped]  # it ships no types
@@ -17,12 +18,15 @@ from ax_layers import (
     Block,
     CausalLM,
     GatedFeedForward,
+    ModuleDecoder,
     ModuleModel,
     ParamSpec,
     Repeat,
+    as_decoder,
     as_model,
     initializers,
 )
+from ax_layers.protocols import ArrayTree
 from ax_recipes import Experiment
 from ax_trainer import Learner, Trainer
 
@@ -58,6 +62,12 @@ def lm() -> CausalLM.Config:
 def lm_model() -> ModuleModel:
     """The model, for a training loop."""
     return as_model(lm().build(vocab_size=VOCAB_SIZE))
+
+
+def lm_decoder() -> tuple[ModuleDecoder, ArrayTree]:
+    """The model, for sampling, and parameters for it."""
+    module = lm().build(vocab_size=VOCAB_SIZE)
+    return as_decoder(module), module.init(jax.random.key(0))
 
 
 @cache

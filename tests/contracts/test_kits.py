@@ -15,6 +15,7 @@ import pytest
 from ax_config import Config
 from ax_config.protocols import Buildable
 from ax_config.testing import check_config
+from ax_inference.testing import check_decoder
 from ax_input.testing import check_source, check_tokenizer
 from ax_layers import Module
 from ax_layers.testing import check_attention_fn, check_cross_entropy_fn, check_extend, check_kv_cache, check_sharder
@@ -53,6 +54,13 @@ def test_buildable(name: str) -> None:
     assert isinstance(thing, Buildable)
     if isinstance(thing, Config):
         check_config(thing)
+
+
+@pytest.mark.parametrize("name", fits.DECODERS)
+def test_decoder(name: str) -> None:
+    decoder, params = fits.DECODERS[name]()
+    logits, _ = decoder.prefill(params, jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32), decoder.init_cache(1, 1))
+    check_decoder(decoder, params, logits.shape[-1])
 
 
 @pytest.mark.parametrize("name", fits.SOURCES)

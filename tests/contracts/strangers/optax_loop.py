@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import jax
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 from ax_layers import ModuleModel
 from ax_layers.protocols import ArrayTree
+
+
+class Batches(Protocol):
+    """Anything to take batches from."""
+
+    def __next__(self) -> Mapping[str, np.ndarray]: ...
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class OptaxLoop:
         learning_rate: float,
         num_steps: int,
         model: ModuleModel,
-        batches: Iterator[Mapping[str, np.ndarray]],
+        batches: Batches,
         **_not_used: object,
     ) -> None:
         self._optimizer = optax.adam(learning_rate)

@@ -14,11 +14,11 @@ class RecurrentDecoder:
     def __init__(self, vocab_size: int, width: int) -> None:
         self._vocab_size, self._width = vocab_size, width
 
-    def init(self, key: jax.Array, /) -> Params:
+    def with_params(self, key: jax.Array, /) -> tuple[RecurrentDecoder, Params]:
         shapes = {"input": (self._vocab_size, self._width), "state": (self._width, self._width)}
         shapes["output"] = (self._width, self._vocab_size)
         keys = jax.random.split(key, len(shapes))
-        return {name: jax.random.normal(k, shapes[name]) for name, k in zip(shapes, keys, strict=True)}
+        return self, {name: jax.random.normal(k, shapes[name]) for name, k in zip(shapes, keys, strict=True)}
 
     def init_cache(self, batch_size: int, max_length: int, /) -> jax.Array:
         return jnp.zeros((batch_size, self._width))
