@@ -36,7 +36,11 @@ def steps(run: Path) -> list[int]:
 def state_digest(run: Path, step: int) -> str:
     """A digest of every array in a checkpoint, read by plain Orbax, and of its blobs."""
     folder = run / "checkpoints" / str(step)
-    arrays = ocp.PyTreeCheckpointer().restore(folder / "arrays")
+    reader = ocp.PyTreeCheckpointer()
+    as_numpy = jax.tree.map(
+        lambda _: ocp.RestoreArgs(restore_type=np.ndarray), reader.metadata(folder / "arrays").item_metadata.tree
+    )
+    arrays = reader.restore(folder / "arrays", restore_args=as_numpy)
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(arrays)[0]:
         array = np.asarray(leaf)

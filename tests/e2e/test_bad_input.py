@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def test_data_that_is_not_there_or_not_text(ax: Ax) -> None:
     ax.refuse("train", "--data", "missing.txt", *SMALL, match="missing.txt")
     ax.refuse("train", "--data", "empty.txt", *SMALL, match="empty.txt.*empty")
     ax.refuse("train", "--data", "binary.txt", *SMALL, match="binary.txt.*undecodable")
+    assert not (ax.folder / "runs").exists()
 
 
 def test_a_corrupt_line_is_named_or_skipped_and_counted(ax: Ax) -> None:
@@ -59,7 +61,7 @@ def test_other_data_in_the_same_folder(ax: Ax) -> None:
     options = ("train", "--data", "book.txt", "--steps", "3", *SMALL, "--run", "book")
     ax.run(*options)
     text.write_text("\n".join(f"verse {i} of a book" for i in range(4000)))
-    ax.refuse(*options, "--steps", "6", match="other data")
+    ax.refuse(*options, "--steps", "6", match="another stream of batches.*data: was")
 
 
 def test_a_full_disk_loses_nothing(ax: Ax, small: Sequence[str]) -> None:
@@ -67,11 +69,19 @@ def test_a_full_disk_loses_nothing(ax: Ax, small: Sequence[str]) -> None:
     ax.run(*small, "--run", "full")
     run = ax.folder / "full"
     before = losses(run), state_digest(run, 40)
+    (ax.folder / "limit").mkdir()
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
-    (ax.folder / "sitecustomize.py").write_text(limit)
-    message = ax.refuse(*small, "--run", "full", "--steps", "80", match="", env={"PYTHONPATH": str(ax.folder)})
+    (ax.folder / "limit" / "sitecustomize.py").write_text(limit)
+    message = ax.refuse(
+        *small,
+        "--run",
+        "full",
+        "--steps",
+        "80",
+        match="",
+        env={"PYTHONPATH": os.pathsep.join([str(ax.folder / "limit"), os.environ.get("PYTHONPATH", "")])},
+    )
     assert "ile too large" in message or "size limit" in message, message
-    (ax.folder / "sitecustomize.py").unlink()
     assert steps(run)[-1] == 40
     assert state_digest(run, 40) == before[1]
     ax.run(*small, "--run", "full", "--steps", "80")

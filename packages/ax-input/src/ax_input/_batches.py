@@ -99,7 +99,10 @@ class BatchStream:
                 for name in sorted(order.keys() | self._order.keys())
                 if order.get(name) != self._order.get(name)
             )
-            raise DataError(f"the saved position is one in another stream of batches ({differences})")
+            raise DataError(
+                f"the saved position is one in another stream of batches ({differences}): restore the files, Python version "
+                "and settings that the stream began with, or begin a new one"
+            )
         self._position.set_state(position)
 
     def close(self) -> None:

@@ -6,12 +6,10 @@ lives in a folder, which afterwards holds
 
     metrics.jsonl      every step's numbers; events.… the same for TensorBoard
     checkpoints/<step> the states that were kept
-    data.json          what data it was, so that a run can't go on with another
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -100,21 +98,23 @@ class Experiment:
         self.model = cfg.model.build(vocab_size=_vocab_size(cfg, self.tokenizer))
         self._sinks, self._hooks = tuple(sinks), tuple(hooks)
         self._on_read, self._on_plan = on_read, on_plan
+        self._data: Pipeline | None = None
+
+    def read(self) -> Pipeline:
+        """Read the data, once. ``run`` does so too; to do it before shows what is wrong with it before a folder is made."""
+        if self._data is None:
+            self._data = self.cfg.input.build(tokenizer=self.tokenizer, on_progress=self._on_read)
+        return self._data
 
     def run(self, folder: Path, stop: Stop, /) -> None:
-        """Train in ``folder``, from where an earlier run there ended.
-
-        Raises:
-            ExperimentError: The folder's run had other data.
-        """
+        """Train in ``folder``, from where an earlier run there ended."""
         from ax_runtime.agent import JsonlSink
         from ax_runtime.tensorboard import TensorBoardSink
         from ax_trainer import Evaluator
 
         cfg = self.cfg
         mesh = cfg.mesh.build()
-        data = cfg.input.build(tokenizer=self.tokenizer, on_progress=self._on_read)
-        _check_data(folder / "data.json", data.fingerprint)
+        data = self.read()
         plan = self._plan(data)
         if self._on_plan is not None:
             self._on_plan(plan)
@@ -185,16 +185,3 @@ def _vocab_size(cfg: Experiment.Config, tokenizer: Tokenizer) -> int:
             f"vocab_size is {cfg.vocab_size}, but the tokenizer has {needed} tokens; raise it or leave it None"
         )
     return cfg.vocab_size
-
-
-def _check_data(file: Path, fingerprint: str) -> None:
-    """Remember what data a run has; refuse to go on with other data, whose positions would mean nothing."""
-    if not file.exists():
-        file.write_text(json.dumps({"fingerprint": fingerprint}) + "\n")
-        return
-    known = json.loads(file.read_text())["fingerprint"]
-    if known != fingerprint:
-        raise ExperimentError(
-            f"the run in {file.parent} was trained on other data (fingerprint {known}, now {fingerprint}): files, Python "
-            "version or settings of the input have changed. Restore them, or choose another run folder with --run"
-        )

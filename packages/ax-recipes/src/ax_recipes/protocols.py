@@ -34,11 +34,6 @@ class Pipeline(Protocol):
         ...
 
     @property
-    def fingerprint(self) -> str:
-        """Changes when the data does."""
-        ...
-
-    @property
     def report(self) -> object:
         """What was read and what was left out; printed for the user."""
         ...

@@ -61,7 +61,11 @@ class TrainCommand:
         console = Console()
         with TrainingDisplay(console) as display:
             experiment = config.build(sinks=[display], on_read=display.on_read, on_plan=display.on_plan)
-            ended = run_locally(experiment, folder, config=dumps(config), may_differ=_is_length)
+            experiment.read()
+            begun = _has_begun(folder)
+            ended = run_locally(
+                experiment, folder, config=dumps(config), may_differ=lambda line: not begun or _is_length(line)
+            )
         self._report(console, experiment, folder, display)
         if ended.stopped_by is not None:
             console.print(
@@ -107,6 +111,12 @@ def _history(metrics: Path) -> tuple[Points, Points]:
         if record.name in losses:
             losses[record.name].append((record.step, record.values["loss"]))
     return losses["train"], losses["validation"]
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether there is anything to lose in a run's folder; one that failed before its first step may be used anew."""
+    metrics = folder / "metrics.jsonl"
+    return (folder / "checkpoints").exists() or (metrics.exists() and metrics.stat().st_size > 0)
 
 
 def _is_length(line: str) -> bool:
