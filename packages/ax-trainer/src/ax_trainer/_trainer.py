@@ -263,8 +263,8 @@ class Trainer(Generic[Params]):
 
 def _unsaved(step: int, error: Exception) -> CheckpointError:
     return CheckpointError(
-        f"a checkpoint could not be written, at step {step}: {error}. Earlier ones are intact: mend the cause (is the "
-        "disk full?) and run again to continue from the newest"
+        f"at step {step} a checkpoint turns out not to be written: {error}. Mend the cause and run again: training goes on "
+        "from the newest checkpoint"
     )
 
 
