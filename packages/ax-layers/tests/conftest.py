@@ -6,3 +6,5 @@ import jax
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# The tests compile a lot of small programs and run each once.
+jax.config.update("jax_disable_most_optimizations", True)

@@ -17,6 +17,7 @@ from ax_layers import (
     Dropout,
     GatedFeedForward,
     Module,
+    ModuleModel,
     Remat,
     Repeat,
     as_decoder,
@@ -96,10 +97,11 @@ def test_loss_and_gradients_equal_a_hand_written_llama() -> None:
     wanted, wanted_grads = jax.jit(jax.value_and_grad(llama_loss))(params, data["tokens"], data["targets"])
     np.testing.assert_allclose(value, wanted, rtol=1e-6)
     assert_trees_close(grads, wanted_grads)
-    assert metrics == {"loss": (value, 15.0)}
+    assert set(metrics) == {"loss"}
+    np.testing.assert_array_equal(metrics["loss"], (value, 15))
 
 
-@pytest.mark.parametrize("policy", [{}, {"save": ("query", "ffn_gate")}, {"save_matmuls": True}])
+@pytest.mark.parametrize("policy", [{}, {"save": ("query", "ffn_gate"), "save_matmuls": True}])
 def test_remat_changes_neither_parameters_nor_gradients(policy: dict[str, Any]) -> None:
     layer = Remat.Config(layer=block(dropout=Dropout.Config(rate=0.2)), prevent_cse=False, **policy)
     plain = as_model(config(layers=Repeat.Config(num_layers=2, layer=layer.layer)).build())
@@ -107,7 +109,7 @@ def test_remat_changes_neither_parameters_nor_gradients(policy: dict[str, Any]) 
     assert plain.specs() == remat.specs()
     params = jax.jit(plain.init)(jax.random.key(0))
 
-    def gradients(model: Any) -> object:
+    def gradients(model: ModuleModel) -> object:
         return jax.jit(jax.grad(lambda p: model.loss(p, batch(), key=jax.random.key(1), train=True)[0]))(params)
 
     assert_trees_close(gradients(remat), gradients(plain))
@@ -116,7 +118,7 @@ def test_remat_changes_neither_parameters_nor_gradients(policy: dict[str, Any]) 
 def test_remat_forgets_what_it_is_not_told_to_save() -> None:
     def saved(**policy: Any) -> int:
         layer = Remat.Config(dim=DIM, layer=block(), **policy).build()
-        params = layer.init(jax.random.key(0))
+        params = jax.jit(layer.init)(jax.random.key(0))
         _, pull_back = jax.vjp(
             lambda p, x: functional(layer)(p, None, x)[0], params, jnp.ones((2, 5, DIM), jnp.float32)
         )
@@ -129,12 +131,12 @@ def test_remat_forgets_what_it_is_not_told_to_save() -> None:
 
 def test_metrics_of_an_evaluation() -> None:
     module, data = config().build(), batch()
-    model, params = as_model(module), module.init(jax.random.key(0))
+    model, params = as_model(module), jax.jit(module.init)(jax.random.key(0))
     loss, metrics = model.loss(params, data, key=jax.random.key(1), train=False)
     logits, _ = functional(module)(params, None, data["tokens"])
     right = np.asarray(logits.argmax(-1) == data["targets"])[np.asarray(data["targets"]) >= 0]
     np.testing.assert_allclose(metrics["accuracy"], (right.mean(), 15), rtol=1e-6)
-    assert metrics["loss"] == (loss, 15.0)
+    np.testing.assert_array_equal(metrics["loss"], (loss, 15))
     assert set(
         as_model(config(eval_accuracy=False).build()).loss(params, data, key=jax.random.key(1), train=False)[1]
     ) == {"loss"}
@@ -144,7 +146,7 @@ def test_metrics_of_an_evaluation() -> None:
 
 def test_segments_keep_packed_documents_apart() -> None:
     module, data = config().build(), batch(8)
-    params, tokens = module.init(jax.random.key(0)), data["tokens"]
+    params, tokens = jax.jit(module.init)(jax.random.key(0)), data["tokens"]
     segments = jnp.asarray([[0] * 3 + [1] * 5] * 2, jnp.int32)
     positions = jnp.asarray([[0, 1, 2, 0, 1, 2, 3, 4]] * 2, jnp.int32)
     packed, _ = functional(module)(params, None, tokens, positions=positions, segments=segments)
@@ -173,7 +175,7 @@ def test_prefill_and_decode_equal_forward(head: str) -> None:
 
 def test_prompts_may_come_in_pieces() -> None:
     module = config().build()
-    params, decoder = module.init(jax.random.key(0)), as_decoder(module)
+    params, decoder = jax.jit(module.init)(jax.random.key(0)), as_decoder(module)
     tokens = batch()["tokens"]
     full = jnp.asarray([9, 9], jnp.int32)
     wanted, _ = decoder.prefill(params, tokens, full, decoder.init_cache(2, 9))
@@ -212,17 +214,12 @@ class Noted(Module):
 
 
 def test_auxiliary_losses_and_summaries_of_all_layers() -> None:
-    plain, noted = (
-        config().build(),
-        config(layers=Repeat.Config(num_layers=LAYERS, layer=block(ffn=Noted.Config()))).build(),
-    )
-    params = noted.init(jax.random.key(0))
-    base, _ = as_model(noted).module.loss, as_model(plain)  # the types fit
+    noted = config(layers=Repeat.Config(num_layers=LAYERS, layer=block(ffn=Noted.Config()))).build()
+    params = jax.jit(noted.init)(jax.random.key(0))
     loss, metrics = as_model(noted).loss(params, batch(), key=jax.random.key(1), train=True)
     np.testing.assert_allclose(loss, metrics["loss"][0] + 0.25 * LAYERS, rtol=1e-6)
     np.testing.assert_allclose(metrics["aux_loss"], (0.25 * LAYERS, 15))
     np.testing.assert_allclose(metrics["layers/ffn/two"], (2, 3 * LAYERS))
-    assert callable(base)
 
 
 def test_a_new_sibling_changes_nobody_else() -> None:
@@ -231,6 +228,7 @@ def test_a_new_sibling_changes_nobody_else() -> None:
     with_few = block(dim=DIM, dropout=rate).build()
     attention = Attention.Config(num_heads=HEADS, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM)
     changed = block(dim=DIM, dropout=rate, ffn=Noted.Config(), attention=attention).build()
+    # Not jitted: as parts of different programs the same values may differ in their last bit.
     few, many = with_few.init(jax.random.key(0)), changed.init(jax.random.key(0))
     assert_trees_close(few["attention"], many["attention"], 0)
 
@@ -255,12 +253,12 @@ def test_a_new_sibling_changes_nobody_else() -> None:
 def test_layers_and_sites_drop_differently() -> None:
     seen: list[jax.Array] = []
 
-    def watch(x: jax.Array, /) -> jax.Array:
+    def ones(x: jax.Array, /, *, dim: int) -> jax.Array:
         return jnp.ones_like(x)
 
-    layer = block(ffn=partial_for(watch), dropout=Dropout.Config(rate=0.5))
+    layer = block(ffn=partial_for(ones), dropout=Dropout.Config(rate=0.5))
     stack = Repeat.Config(dim=DIM, num_layers=2, layer=layer).build()
-    params = stack.init(jax.random.key(0))
+    params = jax.jit(stack.init)(jax.random.key(0))
     zero = jax.tree.map(jnp.zeros_like, params)
     for key in (0, 1):
         out, _ = functional(stack)(zero, jax.random.key(key), jnp.zeros((1, 8, DIM), jnp.float32))
@@ -271,7 +269,7 @@ def test_layers_and_sites_drop_differently() -> None:
 
 def test_training_without_dropout_draws_nothing_and_converts_nothing() -> None:
     model = as_model(config().build())
-    params, data = model.init(jax.random.key(0)), batch()
+    params, data = jax.jit(model.init)(jax.random.key(0)), batch()
     step = jax.make_jaxpr(jax.value_and_grad(lambda p, k: model.loss(p, data, key=k, train=True)[0]))
     text = str(step(params, jax.random.key(0)))
     assert "random_" not in text

@@ -152,7 +152,7 @@ def _check_case(
     may_refuse: Collection[str],
     gradients: bool,
 ) -> None:
-    cotangent = np.random.default_rng(1).standard_normal(arrays[0].shape)
+    cotangent = np.random.default_rng(101).standard_normal(arrays[0].shape)
 
     def call(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         def forward(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
@@ -187,7 +187,7 @@ def _check_case(
         slope = np.asarray(grad.astype(jnp.float32), np.float64)
         assert np.isfinite(slope).all(), f"attention, case {name!r}: the gradient for the {argument} isn't finite"
         # Half random, half along the gradient, lest a bfloat16 slope drown in rounding.
-        direction = np.random.default_rng(2).standard_normal(slope.shape) + slope
+        direction = np.random.default_rng(102).standard_normal(slope.shape) + slope
         ends = []
         for step in (1e-5, -1e-5):
             moved = [x + step * direction if j == i else x for j, x in enumerate((query, key, value))]

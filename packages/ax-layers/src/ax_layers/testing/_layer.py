@@ -72,7 +72,7 @@ def _check_gradients(
         return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
     point = (params, [inputs[i] for i in floats])
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(86_028_121)  # not a seed that the inputs were made with
     cotangents = [rng.standard_normal(out.shape) for out in outputs(point)]
     given = [jnp.asarray(c, jnp.float32) for c in cotangents]
 
@@ -93,7 +93,7 @@ def _check_gradients(
         # Half random, half along the gradient, lest the slope drown in rounding.
         direction = rng.standard_normal(slope.shape)
         direction = direction / np.linalg.norm(direction) + slope / max(float(np.linalg.norm(slope)), 1e-30)
-        step = 2e-2 * max(float(np.sqrt(np.mean(at**2))), 0.1) / float(np.linalg.norm(direction))
+        step = 5e-3 * max(float(np.sqrt(np.mean(at**2))), 0.1) / float(np.linalg.norm(direction))
         values = []
         for moved in (at + step * direction, at - step * direction):
             there = [*leaves[:i], jnp.asarray(moved, leaves[i].dtype), *leaves[i + 1 :]]
