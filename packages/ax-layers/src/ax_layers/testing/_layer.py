@@ -90,9 +90,9 @@ def _check_gradients(
     for i, (path, grad) in enumerate(_leaves(plain)):
         slope, at = np.asarray(grad, np.float64), np.asarray(leaves[i], np.float64)
         assert np.isfinite(slope).all(), f"{path}: the gradient isn't finite"
-        # Half random, half along the gradient, lest the slope drown in rounding.
+        # Partly random, mostly along the gradient, lest the slope drown in rounding.
         direction = rng.standard_normal(slope.shape)
-        direction = direction / np.linalg.norm(direction) + slope / max(float(np.linalg.norm(slope)), 1e-30)
+        direction = 0.5 * direction / np.linalg.norm(direction) + slope / max(float(np.linalg.norm(slope)), 1e-30)
         step = 5e-3 * max(float(np.sqrt(np.mean(at**2))), 0.1) / float(np.linalg.norm(direction))
         values = []
         for moved in (at + step * direction, at - step * direction):
