@@ -168,7 +168,7 @@ SHARDERS: Built[Sharder] = {
 ATTENTION_FNS: Mapping[str, AttentionFn] = {
     "ax_layers.dot_product_attention": dot_product_attention,
     "ax_kernels.attention.base": ax_kernels.attention.base,
-    "ax_kernels.attention.blocked": partial_for(ax_kernels.attention.blocked, block_q=8, block_k=8).build(),
+    "ax_kernels.attention.blocked": ax_kernels.attention.blocked,
     "strangers.plain_attention": plain_attention,
 }
 

@@ -88,7 +88,7 @@ def batch() -> dict[str, np.ndarray]:
 
 def learner() -> Learner.Config:
     """AdamW, fast enough to learn something in ten steps."""
-    return Learner.Config(schedule=config_for(optax.constant_schedule)(1e-2), clip_norm=1.0, weight_decay=0.1)
+    return Learner.Config(schedule=config_for(optax.constant_schedule)(3e-2), clip_norm=1.0, weight_decay=0.1)
 
 
 def training() -> Trainer.Config:

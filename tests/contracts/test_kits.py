@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,14 @@ from ax_config.protocols import Buildable
 from ax_config.testing import check_config
 from ax_inference.testing import check_decoder
 from ax_input.testing import check_source, check_tokenizer
-from ax_layers import Module
+from ax_layers import Module, functional
+from ax_layers.protocols import OutputHead
 from ax_layers.testing import check_attention_fn, check_cross_entropy_fn, check_extend, check_kv_cache, check_sharder
 from ax_mesh.testing import check_has_axes
 from ax_runtime.agent import StopOnSignals, read_jsonl
 from ax_runtime.testing import check_job
 from ax_trainer import Trainer
-from ax_trainer.protocols import Hook, Optimizer, StopSignal, SupportsSpecs
+from ax_trainer.protocols import Hook, Optimizer, StopSignal, SupportsSpecs, SupportsWeightDecay
 from ax_trainer.testing import (
     BigramModel,
     MemoryBatches,
@@ -40,6 +42,9 @@ from ax_trainer.testing import (
 from . import fits, small
 from .strangers.list_sink import ListSink
 from .strangers.ready import Ready
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LACKS = {"strangers.plain_attention": ("window", "logit_cap")}
 """Options that an attention function may refuse."""
@@ -172,17 +177,84 @@ def test_pipeline(name: str) -> None:
     for _ in range(2):
         assert len(list(pipeline.validation(max_batches=2))) == 2
     assert pipeline.bytes_per_token > 0
-    assert pipeline.fingerprint == fits.PIPELINES[name]().fingerprint
 
 
 @pytest.mark.parametrize("name", fits.LOOPS)
 def test_loop(name: str) -> None:
     with jax.numpy_dtype_promotion("standard"):  # which optax counts on; only the stranger needs it
         outcome = fits.LOOPS[name]().run()
+    assert isinstance(outcome, tuple(fits.OUTCOMES.values()))
     assert (outcome.step, outcome.why) == (10, "finished")
 
 
-# What follows has no kit: a seam of one call, which is tried by training the smallest model.
+# What follows has no kit. These are seams of one call, and the call is tried: first inside a model, then around the training
+# of the smallest one.
+
+
+def pure(call: Callable[P, R]) -> Callable[P, R]:
+    """``call``; with new parameters, if it is a module's."""
+    owner: object = getattr(call, "__self__", call)
+    if not isinstance(owner, Module):
+        return call
+    params = owner.init(jax.random.key(0))
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return functional(call)(params, None, *args, **kwargs)[0]
+
+    return run
+
+
+@pytest.mark.parametrize("name", fits.ARRAY_FNS)
+def test_array_fn(name: str) -> None:
+    x = jnp.ones((2, 3, 16))
+    y = pure(fits.ARRAY_FNS[name]())(x)
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+
+
+@pytest.mark.parametrize("name", fits.PROJECTIONS)
+def test_projection(name: str) -> None:
+    y = pure(fits.PROJECTIONS[name]())(jnp.ones((2, 3, 16)))
+    assert y.shape == (2, 3, 4, 8)
+
+
+@pytest.mark.parametrize("name", fits.TOKEN_EMBEDDINGS)
+def test_token_embedding(name: str) -> None:
+    y = pure(fits.TOKEN_EMBEDDINGS[name]())(jnp.ones((2, 3), jnp.int32))
+    assert y.shape == (2, 3, 16)
+
+
+@pytest.mark.parametrize("name", fits.OUTPUT_HEADS)
+def test_output_head(name: str) -> None:
+    head, x = fits.OUTPUT_HEADS[name](), jax.random.normal(jax.random.key(1), (2, 3, 16))
+    assert isinstance(head, OutputHead)
+    weight = pure(head.output_weight)()
+    assert weight.shape == (small.VOCAB_SIZE, 16)
+    np.testing.assert_allclose(pure(head.attend)(x), x @ weight.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", fits.POSITION_ENCODINGS)
+def test_position_encoding(name: str) -> None:
+    encode, x = fits.POSITION_ENCODINGS[name], jax.random.normal(jax.random.key(1), (2, 5, 3, 8))
+    rows = jnp.broadcast_to(jnp.arange(5), (2, 5))
+    np.testing.assert_allclose(encode(x, positions=rows), encode(x, positions=None), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", fits.INITIALIZERS)
+def test_initializer(name: str) -> None:
+    draw = fits.INITIALIZERS[name]
+    first, again = (draw(jax.random.key(0), (4, 3), jnp.bfloat16, fan_in=4) for _ in range(2))
+    assert (first.shape, first.dtype) == ((4, 3), jnp.dtype(jnp.bfloat16))
+    np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("name", fits.SPECS)
+def test_spec(name: str) -> None:
+    check_has_axes({"parameter": fits.SPECS[name]})
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_WEIGHT_DECAY)
+def test_supports_weight_decay(name: str) -> None:
+    assert isinstance(fits.SUPPORT_WEIGHT_DECAY[name], SupportsWeightDecay)
 
 
 def train(optimizer: Optimizer, *, hooks: Sequence[Hook] = (), stop: StopSignal | None = None) -> ListSink:

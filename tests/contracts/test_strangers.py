@@ -79,7 +79,7 @@ def standard_promotion() -> Iterator[None]:
 def test_an_equinox_module_in_our_trainer() -> None:
     sink = ListSink()
     result = train(EquinoxModel(small.VOCAB_SIZE, 16), sink=sink)
-    assert sink.losses()[NUM_STEPS] < sink.losses()[1] - 0.5
+    assert sink.losses()[NUM_STEPS] < sink.losses()[1] - 1.0
     assert result.state.params.mlp.layers[0].weight.shape == (16, 16)
 
 
@@ -89,7 +89,7 @@ def test_a_flax_module_in_our_trainer_is_sharded_by_flaxs_own_names() -> None:
     result = train(FlaxModel(small.VOCAB_SIZE, 16), sink=together, partitioner=Mesh.Config(axes={"fsdp": 8}).build())
     (embedding, _) = jax.tree.leaves(result.state.params)
     assert embedding.sharding.shard_shape(embedding.shape) == (small.VOCAB_SIZE, 2)
-    assert together.losses()[NUM_STEPS] < together.losses()[1] - 0.3
+    assert together.losses()[NUM_STEPS] < together.losses()[1] - 0.5
     np.testing.assert_allclose(list(together.losses().values()), list(alone.losses().values()), rtol=1e-4)
 
 
@@ -107,14 +107,20 @@ def test_our_trainer_resumes_bit_for_bit(data: str, checkpoints: str, tmp_path: 
     assert all(jax.tree.leaves(same)), same
 
 
+@pytest.fixture(scope="module")
+def losses_on_one_device() -> list[float]:
+    sink = ListSink()
+    train(small.lm_model(), sink=sink)
+    return list(sink.losses().values())
+
+
 @pytest.mark.parametrize("name", fits.PLACEMENTS)
-def test_our_model_is_placed_by(name: str) -> None:
-    module, placement = small.lm().build(vocab_size=small.VOCAB_SIZE), fits.PLACEMENTS[name]()
-    alone, together = ListSink(), ListSink()
-    train(as_model(module), sink=alone)
-    result = train(as_model(module, sharder=placement), sink=together, partitioner=placement)
+def test_our_model_is_placed_by(name: str, losses_on_one_device: list[float]) -> None:
+    placement, sink = fits.PLACEMENTS[name](), ListSink()
+    model = as_model(small.lm().build(vocab_size=small.VOCAB_SIZE), sharder=placement)
+    result = train(model, sink=sink, partitioner=placement)
     assert not all(array.sharding.is_fully_replicated for array in jax.tree.leaves(result.state.params))
-    np.testing.assert_allclose(list(together.losses().values()), list(alone.losses().values()), rtol=1e-4)
+    np.testing.assert_allclose(list(sink.losses().values()), losses_on_one_device, rtol=1e-4)
 
 
 def test_an_optax_loop_trains_our_model() -> None:
