@@ -32,7 +32,7 @@ class LossModule(Protocol):
 
 @dataclass(frozen=True)
 class ModuleModel:
-    """Fits ``Model`` of ax-trainer, and any loop that wants pure functions."""
+    """A module as pure functions."""
 
     module: LossModule
     sharder: Sharder

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import jax
-from jax.extend.core import get_opaque_trace_state
 
 from .protocols import ArrayTree, Sharder
 
@@ -62,6 +61,8 @@ class Collected(NamedTuple):
 
 def current_trace() -> object:
     """A token for the JAX trace that is under way; equal tokens mean the same trace."""
+    from jax.extend.core import get_opaque_trace_state  # here and not above: it takes 40 ms to import
+
     return get_opaque_trace_state()
 
 

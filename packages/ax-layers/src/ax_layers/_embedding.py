@@ -42,7 +42,9 @@ class Embedding(Module):
     @scoped
     def __call__(self, tokens: jax.Array, /) -> jax.Array:
         """``[B, T]`` int32 → ``[B, T, D]``; a token outside the vocabulary gives NaN."""
-        return jnp.take(self.weight.value, tokens, axis=0, mode="fill").astype(self._dtype)
+        # Whole rows first: to look up slices and regroup them by batch, XLA would copy all of them to every device.
+        rows = self.constrain(self.weight.value, ("vocab", None))
+        return jnp.take(rows, tokens, axis=0, mode="fill").astype(self._dtype)
 
     @scoped
     def attend(self, x: jax.Array, /) -> jax.Array:
