@@ -69,14 +69,19 @@ class Remat(Wrapper):
 
 def _policy(cfg: Remat.Config) -> Callable[..., bool]:
     policies = jax.checkpoint_policies
-    keep: Callable[..., bool] = policies.save_only_these_names(*cfg.save)
+    by_name: Callable[..., bool] = policies.save_only_these_names(*cfg.save)
     if cfg.offload:
-        keep = policies.save_and_offload_only_these_names(
+        by_name = policies.save_and_offload_only_these_names(
             names_which_can_be_saved=cfg.save,
             names_which_can_be_offloaded=cfg.offload,
             offload_src="device",
             offload_dst="pinned_host",
         )
-    if cfg.save_matmuls:
-        keep = policies.save_from_both_policies(keep, policies.dots_with_no_batch_dims_saveable)
-    return keep
+    if not cfg.save_matmuls:
+        return by_name
+    matmuls: Callable[..., bool] = policies.dots_with_no_batch_dims_saveable
+
+    def either(*args: object, **params: object) -> bool:  # or the token that tells where to offload to
+        return matmuls(*args, **params) or by_name(*args, **params)
+
+    return either
