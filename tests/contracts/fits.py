@@ -1,8 +1,9 @@
 """Who fits what: each Protocol of each package, and everything that is known to satisfy it.
 
 This is the table of the seams, in the order of the packages that own them. mypy --strict checks it entry by entry: a
-provider that doesn't fit its Protocol is an error at its line. The tests run the owner's kit on every entry, so each is a
-proof of the types and of what types can't say. What stands in ``strangers`` is written without our classes.
+provider that doesn't fit its Protocol is an error at its line. The tests run the owner's kit on every entry, or make the
+call where a seam is no more than one, so each is a proof of the types and of what types can't say. The ``strangers`` stand
+for everybody else: plain Python and JAX, or a third party's class behind a small adapter.
 
 An entry is a function that makes the provider, of an empty folder where it needs one; or the provider, where that is a
 function or a plain value.

@@ -55,9 +55,10 @@ class FlaxModel:
 
     def specs(self) -> Params:
         boxes = jax.eval_shape(self._boxed, jax.random.key(0))
-        is_box = lambda x: isinstance(x, nn.LogicallyPartitioned)  # noqa: E731
         described: Params = jax.tree.map(
-            lambda box: Described(box.value.shape, box.value.dtype, tuple(box.names)), boxes, is_leaf=is_box
+            lambda box: Described(box.value.shape, box.value.dtype, tuple(box.names)),
+            boxes,
+            is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned),
         )
         return described
 
