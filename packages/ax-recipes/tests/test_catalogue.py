@@ -63,7 +63,7 @@ def test_a_vocabulary_too_small_for_the_tokenizer_is_refused() -> None:
     with pytest.raises(ExperimentError, match="vocab_size is 100, but the tokenizer has 257"):
         config.build()
     config.vocab_size = 384
-    assert config.build().model.specs()["embedding"]["weight"].shape == (384, 192)  # type: ignore[index,union-attr]
+    assert config.build().model.specs()["embedding"]["weight"].shape == (384, 160)  # type: ignore[index,union-attr]
 
 
 def test_importing_the_catalogue_loads_nothing_heavy() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ax_recipes._experiment import Experiment
 
 _SAMPLE_TOKENS = 400
+_SAMPLE_TEMPERATURE = 0.6
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,9 @@ class TrainCommand:
         console.print(f"\na sample, after {self.prompt!r}:\n", highlight=False, markup=False)
         console.out(self.prompt, end="", highlight=False)
         _, params = experiment.parameters(folder)
-        for piece in stream_text(experiment, params, self.prompt, max_new_tokens=_SAMPLE_TOKENS):
+        for piece in stream_text(
+            experiment, params, self.prompt, max_new_tokens=_SAMPLE_TOKENS, temperature=_SAMPLE_TEMPERATURE
+        ):
             console.out(piece, end="", highlight=False)
         console.print(
             f'\n\nmore of it: ax generate {folder} --prompt "class "', highlight=False, markup=False, soft_wrap=True
