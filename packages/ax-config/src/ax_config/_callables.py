@@ -30,6 +30,9 @@ F = TypeVar("F", bound=Callable[..., object])
 class CallConfig(Config[T], Generic[T]):
     """Describes the result of calling a function; its fields are the function's parameters."""
 
+    def _is_for_make(self, value: object) -> bool:
+        return not _holdable(value)  # a mesh, an open file: an argument like any other, but nothing to describe
+
     def make(self, **extras: object) -> T:
         """Build the nested configs and call the function."""
         args, kwargs = _arguments(self, extras)
@@ -42,6 +45,9 @@ class CallConfig(Config[T], Generic[T]):
 
 class PartialConfig(Config[F], Generic[F]):
     """Describes a function with some of its parameters bound; its fields are the function's parameters, all optional."""
+
+    def _is_for_make(self, value: object) -> bool:
+        return not _holdable(value)
 
     def make(self, **extras: object) -> F:
         """Build the nested configs and bind the arguments; with none bound, the function itself."""

@@ -223,7 +223,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
         twin = _copy_node(self, None, path_of(self))
         extras: dict[str, object] = {}
         for name, value in runtime.items():
-            if name not in fields:
+            if name not in fields or self._is_for_make(value):
                 extras[name] = value
             elif name not in twin.__dict__:
                 setattr(twin, name, value)
@@ -232,11 +232,15 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
                     f"{path_to(self, name)} is {twin.__dict__[name]!r}, but its parent builds it with {value!r}; "
                     "leave it open, or make both agree"
                 )
-        open_fields = [name for name, info in fields.items() if name not in twin.__dict__ and not info.optional]
+        open_fields = [n for n, info in fields.items() if n not in {**twin.__dict__, **extras} and not info.optional]
         if open_fields:
             names = ", ".join(path_to(self, name) for name in open_fields)
             raise MissingFieldError(f"{type(self).__qualname__}: required and not set: {names}")
         return twin.make(**extras)
+
+    def _is_for_make(self, value: object) -> bool:
+        """Whether a value given to ``build`` is no part of the description, though its name is a field's."""
+        return False
 
     def make(self, **extras: object) -> T_co:
         """Called by ``build`` on the complete copy. Calls the class that this config is nested in; override otherwise."""

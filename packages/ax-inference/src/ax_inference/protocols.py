@@ -11,7 +11,10 @@ Cache = TypeVar("Cache")
 
 
 class Decoder(Protocol[Params, Cache]):
-    """An autoregressive model with a cache of its own kind; ``B`` sequences, ``V`` tokens in the vocabulary."""
+    """An autoregressive model with a cache of its own kind; ``B`` sequences, ``V`` tokens in the vocabulary.
+
+    It is hashable (a frozen dataclass is), for compiled programs are kept by decoder.
+    """
 
     def init_cache(self, batch_size: int, max_length: int, /) -> Cache:
         """An empty cache for ``batch_size`` sequences of up to ``max_length`` tokens, prompt included; a pytree of arrays."""

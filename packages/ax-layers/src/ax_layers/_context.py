@@ -17,21 +17,40 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import jax
 
 from .protocols import ArrayTree, Sharder
-
-if TYPE_CHECKING:
-    from ._module import Module
-
 
 T = TypeVar("T")
 
 
 class ContextError(RuntimeError):
     """A module was called, or used its context, in a way that can't work; the message names the module's path."""
+
+
+class Callee(Protocol):
+    """What a context knows of the module that is being called."""
+
+    @property
+    def name(self) -> str:
+        """What its parent calls it."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """What it is and its path, for messages."""
+        ...
+
+    @property
+    def parent(self) -> object:
+        """The module whose child it is; None for the root."""
+        ...
+
+    def specs(self) -> Mapping[str, object]:
+        """Its parameters; empty if it has none."""
+        ...
 
 
 class Summary(NamedTuple):
@@ -91,7 +110,7 @@ class RandomKey:
 class Context:
     """One call of one module; see the module's docstring."""
 
-    module: Module
+    module: Callee
     params: ArrayTree
     key: RandomKey | None
     sharder: Sharder
@@ -131,7 +150,7 @@ class Context:
             raise ContextError(f"{self.module.where} writes {name!r} twice in one call; a name is written once")
         store[name] = value
 
-    def child_params(self, name: str, child: Module) -> ArrayTree:
+    def child_params(self, name: str, child: Callee) -> ArrayTree:
         """The slice of the parameters for a child."""
         if name not in self.params:
             if child.specs():
@@ -169,7 +188,7 @@ def pushed(context: Context) -> Iterator[Context]:
 
 
 @contextlib.contextmanager
-def entered(module: Module) -> Iterator[None]:
+def entered(module: Callee) -> Iterator[None]:
     """The context of a call of ``module``: pushed under its parent's, or the running one if the module calls itself."""
     outer = current()
     if outer is None:

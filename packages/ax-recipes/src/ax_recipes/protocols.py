@@ -13,7 +13,7 @@ Tree = TypeVar("Tree")
 
 
 class Pipeline(Protocol):
-    """Data that has been read and is ready to be dealt out."""
+    """Data that has been read and is ready to be dealt out; its config is built with ``tokenizer`` and ``on_progress``."""
 
     def train(self) -> BatchSource:
         """A new stream of training batches, at its beginning."""
@@ -44,7 +44,7 @@ class Placement(Partitioner, Sharder, Protocol):
 
 
 class StateStore(Checkpointer, Protocol):
-    """A checkpointer that can also read a part of a state."""
+    """A checkpointer that can also read a part of a state; its config is built with ``folder``, a ``Path``."""
 
     def restore_part(self, step: int, abstract: Tree, /) -> Tree:
         """Only the arrays that ``abstract`` has."""
@@ -70,7 +70,12 @@ class Outcome(Protocol):
 
 
 class Loop(Protocol):
-    """A trainer, ready to run."""
+    """A trainer, ready to run.
+
+    Its config is built with ``num_steps``, ``model``, ``partitioner``, ``batches``, ``evaluators``, ``checkpointer``, ``sinks``,
+    ``hooks``, ``stop``, ``derive``, ``tokens_per_step``, ``flops_per_step`` and ``peak_flops``, which mean what they mean to
+    ``ax_trainer.Trainer``.
+    """
 
     def run(self) -> Outcome:
         """Train; returns with everything saved."""

@@ -34,11 +34,11 @@ class Rule(NamedTuple):
         query_positions, key_positions = queries.positions[:, :, None], keys.positions[:, None, :]
         seen = key_positions >= 0
         if self.causal:
-            seen &= key_positions <= query_positions
+            seen = seen & (key_positions <= query_positions)
         if self.window is not None:
-            seen &= query_positions - key_positions < self.window
+            seen = seen & (query_positions - key_positions < self.window)
         if queries.segments is not None and keys.segments is not None:
-            seen &= queries.segments[:, :, None] == keys.segments[:, None, :]
+            seen = seen & (queries.segments[:, :, None] == keys.segments[:, None, :])
         return jnp.broadcast_to(seen, jnp.broadcast_shapes(seen.shape, (1, queries.positions.shape[1], 1)))
 
 
