@@ -238,7 +238,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
             raise MissingFieldError(f"{type(self).__qualname__}: required and not set: {names}")
         return twin.make(**extras)
 
-    def _is_for_make(self, value: object) -> bool:
+    def _is_for_make(self, value: object) -> bool:  # noqa: ARG002  # for configs of calls to say otherwise
         """Whether a value given to ``build`` is no part of the description, though its name is a field's."""
         return False
 

@@ -66,7 +66,7 @@ def model(sizes: Sizes) -> CausalLM.Config:
         layers=Repeat.Config(num_layers=sizes.num_layers, layer=block),
         norm=norm,
         head=None if sizes.tied else Head.Config(),
-        cross_entropy=partial_for(ax_kernels.cross_entropy.chunked),
+        cross_entropy=partial_for(ax_kernels.cross_entropy.base),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict, cast
 
 import jax
 import jax.numpy as jnp
@@ -152,11 +152,12 @@ def _check_case(
     may_refuse: Collection[str],
     gradients: bool,
 ) -> None:
+    passed = cast("Any", {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()})
     cotangent = np.random.default_rng(101).standard_normal(arrays[0].shape)
 
     def call(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         def forward(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-            return fn(query, key, value, **options)  # type: ignore[arg-type]  # numpy arrays are as good as jax's
+            return fn(query, key, value, **passed)
 
         if not gradients:
             return forward(query, key, value), ()
