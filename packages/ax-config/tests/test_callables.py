@@ -70,4 +70,4 @@ def test_classes_are_callables_too() -> None:
 def test_objects_that_no_config_holds_go_straight_to_the_call() -> None:
     unheld = object()
     assert config_for(paint)().build(colour=unheld) == (unheld, 2, (), False)  # type: ignore[call-arg]
-    assert partial_for(paint, coats=1).build(colour=unheld)() == (unheld, 1, (), False)
+    assert partial_for(paint, coats=1).build(colour=unheld)() == (unheld, 1, (), False)  # type: ignore[call-arg]
