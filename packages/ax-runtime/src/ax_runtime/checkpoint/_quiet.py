@@ -2,7 +2,7 @@
 
 When one of the many concurrent writes of a save fails, Orbax raises and closes its event loop under the others. Each of
 those then logs a traceback as a task whose exception nobody asked for, and tensorstore, which still wants to tell the loop
-that a write has ended, has another printed by ``sys.excepthook``.
+that a write has ended, has another printed by ``sys.unraisablehook``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from types import TracebackType
+from typing import TYPE_CHECKING
 
-_hook = sys.excepthook
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_hook = sys.unraisablehook
 
 
 def silence_orbax() -> None:
@@ -22,8 +25,8 @@ def silence_orbax() -> None:
         logger = logging.getLogger(name)
         if _not_from_orbax not in logger.filters:
             logger.addFilter(_not_from_orbax)
-    if sys.excepthook is not _except_closed_loop:
-        _hook, sys.excepthook = sys.excepthook, _except_closed_loop
+    if sys.unraisablehook is not _except_closed_loop:
+        _hook, sys.unraisablehook = sys.unraisablehook, _except_closed_loop
 
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:
@@ -32,8 +35,8 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
     return not any("/orbax/checkpoint/" in file for file in (record.pathname, *files))
 
 
-def _except_closed_loop(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _except_closed_loop(unraisable: UnraisableHookArgs, /) -> None:
     """The hook that was there, but for a call into a closed loop that no line of Python made."""
-    frames = [frame.name for frame in traceback.extract_tb(trace)]
-    if not (isinstance(error, RuntimeError) and frames == ["call_soon_threadsafe", "_check_closed"]):
-        _hook(kind, error, trace)
+    frames = [frame.name for frame in traceback.extract_tb(unraisable.exc_traceback)]
+    if not (isinstance(unraisable.exc_value, RuntimeError) and frames == ["call_soon_threadsafe", "_check_closed"]):
+        _hook(unraisable)
