@@ -51,7 +51,7 @@ def train(
     cpu_devices: Annotated[
         int | None, typer.Option(min=1, help="Make the CPU look like so many devices, to try out meshes.")
     ] = None,
-    prompt: Annotated[str, typer.Option(help="What the sample at the end continues.")] = "def ",
+    prompt: Annotated[str, typer.Option(help="What the sample at the end continues.")] = "def __init__(self, ",
     show: Annotated[bool, typer.Option("--show", help="Print the effective config and do nothing.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -89,8 +89,13 @@ def train(
 @app.command()
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/tiny.")],
-    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "def ",
-    tokens: Annotated[int, typer.Option(min=1, help="How many tokens to write at most.")] = 300,
+    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "def __init__(self, ",
+    tokens: Annotated[
+        int,
+        typer.Option(
+            min=1, help="How many tokens to write at most. Past the length it was trained on, a model rambles."
+        ),
+    ] = 200,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token each time.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(min=1, help="Choose among so many of the likeliest tokens.")] = None,
     top_p: Annotated[

@@ -18,7 +18,7 @@ from ._curve import Points, draw
 if TYPE_CHECKING:
     from ax_recipes._experiment import Experiment
 
-_SAMPLE_TOKENS = 400
+_SAMPLE_TOKENS = 200  # with the prompt within the length that the small recipes train on
 _SAMPLE_TEMPERATURE = 0.6
 
 
