@@ -9,6 +9,8 @@ import typer
 
 from ._failure import explained
 
+_PROMPT = "class Node:\n    def __init__(self, name):\n        self."
+
 app = typer.Typer(
     name="ax",
     no_args_is_help=True,
@@ -51,7 +53,7 @@ def train(
     cpu_devices: Annotated[
         int | None, typer.Option(min=1, help="Make the CPU look like so many devices, to try out meshes.")
     ] = None,
-    prompt: Annotated[str, typer.Option(help="What the sample at the end continues.")] = "def __init__(self, ",
+    prompt: Annotated[str, typer.Option(help="What the sample at the end continues.", show_default=False)] = _PROMPT,
     show: Annotated[bool, typer.Option("--show", help="Print the effective config and do nothing.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -89,7 +91,9 @@ def train(
 @app.command()
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/tiny.")],
-    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "def __init__(self, ",
+    prompt: Annotated[
+        str, typer.Option(help="The text to continue. Default: the beginning of a class.", show_default=False)
+    ] = _PROMPT,
     tokens: Annotated[
         int,
         typer.Option(

@@ -93,7 +93,7 @@ class TrainCommand:
     def _sample(self, console: Console, experiment: Experiment, folder: Path) -> None:
         from ax_recipes._sample import stream_text
 
-        console.print(f"\na sample, after {self.prompt!r}:\n", highlight=False, markup=False)
+        console.print("\na sample:\n", highlight=False)
         console.out(self.prompt, end="", highlight=False)
         _, params = experiment.parameters(folder)
         for piece in stream_text(
