@@ -13,7 +13,7 @@ import pytest
 from command import Ax
 from history import losses, state_digest, steps
 
-NUM_STEPS = 200
+NUM_STEPS = 300
 OPTIONS = ("--steps", str(NUM_STEPS), "--set", "checkpoints.keep_every=7")
 SEED = random.SystemRandom().randrange(1 << 30)
 
