@@ -86,7 +86,7 @@ def adamw(*, num_steps: int, learning_rate: float, warmup_steps: int, weight_dec
 
 
 def tiny(*, num_steps: int = 800) -> Experiment.Config:
-    """A 1.9 M parameter model on bytes, for five minutes on two CPU cores; by default on Python's own library."""
+    """A 1.9 M parameter model on bytes, for about six minutes on two CPU cores; by default on Python's own library."""
     return Experiment.Config(
         name="tiny",
         num_steps=num_steps,

@@ -59,7 +59,7 @@ def train(
 ) -> None:
     """Train a model; the same command again **resumes** where it stopped, however it stopped.
 
-    Without arguments it trains a small Llama on the source code of Python's standard library for about five minutes,
+    Without arguments it trains a small Llama on the source code of Python's standard library for about six minutes,
     then writes some code of its own.
 
     Examples:

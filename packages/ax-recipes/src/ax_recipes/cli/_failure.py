@@ -13,27 +13,18 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, err
 
 
 def _is_explained(error: BaseException) -> bool:
-    """Whether the message was written for the user; all else is a mistake of ours and deserves its traceback."""
+    """Whether the message is likely to tell the user what to mend; all else deserves its traceback.
+
+    A ValueError counts: what is wrong with data, folders, meshes and layers is of that kind. One that a library raised for
+    a mistake of ours looks the same, which is why the message ends with how to see where it came from.
+    """
     from ax_config import ConfigError
-    from ax_input import DataError
-    from ax_runtime.agent import RunFolderError
     from ax_runtime.checkpoint import CheckpointError
     from ax_trainer import CheckpointError as SaveError
     from ax_trainer import NonFiniteError
 
-    from ax_recipes._experiment import ExperimentError
-
-    ours = (
-        ConfigError,
-        DataError,
-        RunFolderError,
-        CheckpointError,
-        SaveError,
-        NonFiniteError,
-        ExperimentError,
-        ValueError,
-    )
-    return isinstance(error, ours) or (isinstance(error, OSError) and error.errno in _DISK)
+    kinds = (ValueError, ConfigError, CheckpointError, SaveError, NonFiniteError)
+    return isinstance(error, kinds) or (isinstance(error, OSError) and error.errno in _DISK)
 
 
 @contextmanager
@@ -48,4 +39,5 @@ def explained(*, debug: bool) -> Iterator[None]:
         if debug or not _is_explained(error):
             raise
         print(f"ax: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        print("(--debug shows where this came from)", file=sys.stderr)
         raise typer.Exit(2) from None
