@@ -33,7 +33,7 @@ from tools.workspace import PACKAGES, ROOT, Package, third_party, with_siblings
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "imports", "seeded", "wheels", "tests", "contracts", "e2e"]
+nox.options.sessions = ["lint", "types", "imports", "seeded", "wheels", "tests", "typed", "contracts", "e2e"]
 
 DIST = ROOT / "dist"
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -87,10 +87,11 @@ def run_tests_of(session: nox.Session, package: Package) -> None:
         pytest_away(session, away, folder)
 
 
-def run_tests_in(session: nox.Session, folder: str) -> None:
-    """Run the tests in a folder of the tree that are no package's, in a copy of it."""
+def run_tests_in(session: nox.Session, folder: str, *beside: str) -> None:
+    """Run the tests in a folder of the tree that are no package's, in a copy of it and of the folders that it reads."""
     with tempfile.TemporaryDirectory(prefix="ax-tests-") as away:
-        shutil.copytree(ROOT / folder, Path(away, folder), ignore=shutil.ignore_patterns("__pycache__"))
+        for each in (folder, *beside):
+            shutil.copytree(ROOT / each, Path(away, each), ignore=shutil.ignore_patterns("__pycache__"))
         pytest_away(session, away, folder)
 
 
@@ -198,6 +199,13 @@ def newest(session: nox.Session, package: str) -> None:
     """The same on the newest Python, with the newest of everything."""
     install(session, [package], "--upgrade", extras=PACKAGES[package].extras)
     run_tests_of(session, PACKAGES[package])
+
+
+@nox.session(requires=["build"])
+def typed(session: nox.Session) -> None:
+    """The wheel of ax-config as type checkers see it: mypy and pyright find each kind of mistake with a config."""
+    install(session, ["ax-config"], *group("typed"))
+    run_tests_in(session, "tests/typed", "packages/ax-config/tests/mistakes")
 
 
 @nox.session(requires=["build"])

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tools.workspace import PACKAGES, ROOT, with_siblings
 
-TOGETHER = {"tests/contracts": ".", "tests/e2e": "tests/e2e", "benchmarks": "."}  # and where their modules' names begin
+# And where their modules' names begin.
+TOGETHER = {"tests/contracts": ".", "tests/e2e": "tests/e2e", "tests/typed": ".", "benchmarks": "."}
 WORKSPACE = ["noxfile.py", "tools", "tests/seeded", "tests/wheels"]
 
 

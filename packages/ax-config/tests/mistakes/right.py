@@ -1,0 +1,107 @@
+"""Configs used as they should be: nobody complains, and every type is what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, assert_type
+
+from ax_config import (
+    REQUIRED,
+    Buildable,
+    Change,
+    Config,
+    built,
+    config_for,
+    diff,
+    field,
+    get_at,
+    loads,
+    override,
+    partial_for,
+    replace,
+    select,
+)
+
+from .world import Block, Linear, Model, Norm, Precision, RMSNorm, Shape, model, schedule
+
+
+def what_a_config_builds() -> None:
+    assert_type(Linear.Config(in_dim=4), Linear.Config)
+    assert_type(Linear.Config(in_dim=4).build(out_dim=3), Linear)
+    assert_type(model().build(), Model)
+    assert_type(RMSNorm.Config(dim=4).build().normalise(2.0), float)
+
+
+def fields() -> None:
+    config = model()
+    assert_type(config.dim, int)
+    assert_type(config.block, Block.Config)
+    assert_type(config.block.norm, Buildable[Norm])
+    assert_type(config.block.norm.build(dim=4), Norm)
+    assert_type(config.head, Buildable[Linear] | None)
+    assert_type(config.stages[0].rms.eps, float)
+    assert_type(config.heads, dict[str, Buildable[Linear]])
+    assert_type(config.task, Literal["train", "eval"])
+    config.dim = 8
+    config.block.rms.eps = 1
+    config.block.norm = RMSNorm.Config(eps=1e-3)
+    config.head = Linear.Config(in_dim=4)
+    config.norms = [RMSNorm.Config(), RMSNorm.Config(dim=3)]
+    config.heads = {"a": Linear.Config(in_dim=4)}
+    config.window = (1, 2)
+    config.task = "eval"
+    config.precision = Precision.HIGH
+    config.shape = Shape(4, seq=8)
+    config.seed = None
+    del config.seed
+
+
+def copies_keep_the_class() -> None:
+    assert_type(model().clone(dim=3), Model.Config)
+    assert_type(replace(model(), RMSNorm, RMSNorm.Config(eps=1.0)), Model.Config)
+    assert_type(replace(model(), RMSNorm, lambda old: old), Model.Config)
+    assert_type(replace(model(), "stages[*].norm", RMSNorm.Config()), Model.Config)
+    assert_type(override(model(), ["dim=3", "**.eps=0.1"]), Model.Config)
+
+
+def functions() -> None:
+    assert_type(config_for(schedule)(1.0, steps=3).build(), float)
+    assert_type(config_for(schedule)(peak=1.0, name="linear").build(), float)
+    assert_type(config_for(schedule)(built(config_for(schedule)(1.0))).build(), float)
+    assert_type(config_for(Shape)(8).build(), Shape)
+    assert_type(built(RMSNorm.Config()), RMSNorm)
+    assert_type(partial_for(schedule, steps=3).build()(1.0), float)
+
+
+def whole_trees() -> None:
+    config = model()
+    assert_type(loads(""". = new mistakes.world:RMSNorm.Config"""), Config[object])
+    assert_type(get_at(config, "block.rms.eps"), object)
+    assert_type(diff(config, config), list[Change])
+    assert_type(select(config, Block), list[tuple[str, Config[object]]])
+    assert_type(_whatever_it_is(config), object)
+    assert_type(_whatever_builds_it(config), Model)
+
+
+def _whatever_it_is(config: Config[object]) -> object:
+    return config.build()
+
+
+def _whatever_builds_it(config: Buildable[Model]) -> Model:
+    return config.build()
+
+
+def classes_of_configs() -> None:
+    class Parent(Config[Mapping[str, int]]):
+        a: int = 1
+        b: str = field(default="b", help="the second")
+        c: Linear.Config = field(default_factory=lambda: Linear.Config(in_dim=3))
+        d: int = REQUIRED
+
+        def make(self, **extras: object) -> Mapping[str, int]:
+            return {self.b: self.a}
+
+    class Child(Parent):
+        e: float
+
+    assert_type(Child(e=1.0, d=3, a=2).build(), Mapping[str, int])

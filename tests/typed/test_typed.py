@@ -1,0 +1,80 @@
+"""mypy and pyright, both strict, find every mistake in ax-config's `tests/mistakes`, on its line, and nothing else.
+
+A comment on the wrong line says what they have to report there: `# mypy: arg-type; pyright: reportArgumentType`, or `-` and a
+reason for a mistake that no type can show. That the same mistakes are found when the program runs is one of ax-config's
+own tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import ax_config
+import pytest
+
+TESTS = Path(__file__).parents[2] / "packages" / "ax-config" / "tests"
+FILES = sorted((TESTS / "mistakes").glob("*.py"))
+SOURCE = Path(ax_config.__file__).parents[1]  # the installed wheel's folder, or the source in the tree
+EXPECTED = re.compile(r"  # mypy: (?P<mypy>[^;]+); pyright: (?P<pyright>[^;]+)(?:; (?P<reason>.+))?$")
+
+Reports = Counter[tuple[str, int, str]]  # of a file, a line and a code
+
+
+def expected(checker: str) -> Reports:
+    """What the comments promise of one of the checkers."""
+    found: Reports = Counter()
+    for file in FILES:
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            comment = EXPECTED.search(line)
+            if comment and comment[checker] != "-":
+                found.update((file.name, number, code) for code in comment[checker].split(", "))
+    assert found
+    return found
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """What a checker prints. It exits with 1 when it found mistakes; anything else is a failure of its own."""
+    done = subprocess.run(command, cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True)
+    assert done.returncode == 1, f"{command[:3]} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_mypy_reports_exactly_what_the_comments_say(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    settings = f"--config-file={pytestconfig.rootpath / 'pyproject.toml'}"
+    options = ["--strict", "--explicit-package-bases", "--namespace-packages", "--no-error-summary", settings]
+    path = os.pathsep.join(map(str, [TESTS, SOURCE] if "site-packages" not in SOURCE.parts else [TESTS]))
+    command = [sys.executable, "-m", "mypy", *options, f"--cache-dir={tmp_path}", *map(str, FILES)]
+    said = run(*command, cwd=tmp_path, MYPYPATH=path)
+    errors = re.findall(r"^(.+?):(\d+): error: .*\[([\w-]+)\]$", said, re.MULTILINE)
+    assert len(errors) == len(re.findall(r": error: ", said)), said
+    found: Reports = Counter((Path(file).name, int(line), code) for file, line, code in errors)
+    assert found == expected("mypy"), said
+
+
+def test_pyright_reports_exactly_what_the_comments_say(tmp_path: Path) -> None:
+    settings = tmp_path / "pyrightconfig.json"
+    folders = {"include": [os.path.relpath(TESTS / "mistakes", tmp_path)], "extraPaths": [str(SOURCE)]}
+    settings.write_text(json.dumps({**folders, "typeCheckingMode": "strict", "pythonVersion": "3.11"}))
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--outputjson",
+        f"--pythonpath={sys.executable}",
+        f"--project={settings}",
+    ]
+    # The pinned wheel brings the checker, and with its extra `nodejs` also what runs it: nothing is fetched.
+    said = run(*command, cwd=tmp_path, PYRIGHT_PYTHON_IGNORE_WARNINGS="1")
+    report = json.loads(said)
+    assert report["summary"]["filesAnalyzed"] == len(FILES)
+    found: Reports = Counter(
+        (Path(each["file"]).name, each["range"]["start"]["line"] + 1, each.get("rule", each["message"]))
+        for each in report["generalDiagnostics"]
+    )
+    assert found == expected("pyright"), said
