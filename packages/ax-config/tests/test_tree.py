@@ -117,7 +117,7 @@ def test_modifiers_compose_and_are_pure() -> None:
 def test_overrides_are_read_by_the_fields_type(text: str, path: str, value: object) -> None:
     result = get_at(override(house(), [text]), path)
     assert result == value
-    assert type(result) is type(value)
+    assert isinstance(result, type(value))
 
 
 def test_override_globs_and_mistakes() -> None:

@@ -11,11 +11,12 @@ import enum
 import functools
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, ParamSpec, TypeVar, cast
 
-from ._config import Config, ConfigMeta, configs_in, fields_of, is_dataclass, revive
+from ._config import Config, ConfigMeta, configs_in, fields_of, is_dataclass, is_dtype, revive
 from ._errors import ConfigError, UnknownFieldError, nearest
 from ._fields import REQUIRED, Field
+from ._frozen import thawed
 from ._typecheck import compile_check, resolve
 from .protocols import Buildable
 
@@ -30,48 +31,53 @@ F = TypeVar("F", bound=Callable[..., object])
 class CallConfig(Config[T], Generic[T]):
     """Describes the result of calling a function; its fields are the function's parameters."""
 
+    __ax_kind__: ClassVar[str] = "call"
+
     def _is_for_make(self, value: object) -> bool:
         return not _holdable(value)  # a mesh, an open file: an argument like any other, but nothing to describe
 
     def make(self, **extras: object) -> T:
         """Build the nested configs and call the function."""
-        args, kwargs = _arguments(self, extras)
-        return cast("T", _target(self)(*args, **kwargs))
+        args, kwargs = arguments_of(self, extras)
+        return cast("T", target_of(self)(*args, **kwargs))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles hold the function by its import name."""
-        return _revive, (CallConfig, _target(self), dict(self.__dict__))
+        return revive_call, (CallConfig, target_of(self), dict(self.__dict__))
 
 
 class PartialConfig(Config[F], Generic[F]):
     """Describes a function with some of its parameters bound; its fields are the function's parameters, all optional."""
+
+    __ax_kind__: ClassVar[str] = "partial"
 
     def _is_for_make(self, value: object) -> bool:
         return not _holdable(value)
 
     def make(self, **extras: object) -> F:
         """Build the nested configs and bind the arguments; with none bound, the function itself."""
-        args, kwargs = _arguments(self, extras)
-        fn = _target(self)
+        args, kwargs = arguments_of(self, extras)
+        fn = target_of(self)
         return cast("F", functools.partial(fn, *args, **kwargs) if args or kwargs else fn)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles hold the function by its import name."""
-        return _revive, (PartialConfig, _target(self), dict(self.__dict__))
+        return revive_call, (PartialConfig, target_of(self), dict(self.__dict__))
 
 
-def _revive(kind: type[Config[object]], fn: Callable[..., object], values: dict[str, object]) -> Config[object]:
-    return revive(_class_for(fn, kind), values)
+def revive_call(kind: type[Config[object]], fn: Callable[..., object], values: dict[str, object]) -> Config[object]:
+    """The config of a kind, of a function, with just these values set; for pickles."""
+    return revive(class_for(fn, kind), values)
 
 
 def config_for(fn: Callable[P, T]) -> Callable[P, CallConfig[T]]:
     """The constructor of configs of calls of ``fn``: ``config_for(optax.adamw)(learning_rate=1e-3)``.
 
-    Statically it takes what ``fn`` takes. At run time a parameter without a default may be left open, for a parent to
-    fill at ``build``, and any argument may be a config; wrap it in ``built`` for the type checker's sake.
+    Statically it takes what ``fn`` takes. ``REQUIRED`` leaves a parameter open, for a parent to fill at ``build``, and any
+    argument may be a config; wrap it in ``built`` for the type checker's sake.
     """
-    cls = _class_for(fn, CallConfig)
-    signature = _signature(fn)
+    cls = class_for(fn, CallConfig)
+    signature = signature_of(fn)
     fields = fields_of(cls)
     variadic = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
@@ -87,7 +93,7 @@ def config_for(fn: Callable[P, T]) -> Callable[P, CallConfig[T]]:
 
 def partial_for(fn: F, /, **bound: object) -> PartialConfig[F]:
     """A config of ``fn`` itself, with ``bound`` arguments: ``partial_for(jax.nn.gelu, approximate=False)``."""
-    return cast("PartialConfig[F]", _class_for(fn, PartialConfig)(**bound))
+    return cast("PartialConfig[F]", class_for(fn, PartialConfig)(**bound))
 
 
 def built(config: Buildable[T]) -> T:
@@ -100,15 +106,16 @@ def built(config: Buildable[T]) -> T:
 
 def class_for_call(fn: Callable[..., object]) -> type[Config[object]]:
     """The config class behind ``config_for(fn)``."""
-    return _class_for(fn, CallConfig)
+    return class_for(fn, CallConfig)
 
 
 def class_for_partial(fn: Callable[..., object]) -> type[Config[object]]:
     """The config class behind ``partial_for(fn)``."""
-    return _class_for(fn, PartialConfig)
+    return class_for(fn, PartialConfig)
 
 
-def _signature(fn: Callable[..., object]) -> Signature:
+def signature_of(fn: Callable[..., object]) -> Signature:
+    """The signature of a function, or an error that says what to do without."""
     import inspect
 
     try:
@@ -118,12 +125,13 @@ def _signature(fn: Callable[..., object]) -> Signature:
 
 
 @functools.cache
-def _class_for(fn: Callable[..., object], kind: type[Config[object]]) -> type[Config[object]]:
+def class_for(fn: Callable[..., object], kind: type[Config[object]]) -> type[Config[object]]:
+    """The config class of a kind (of calls, of partial calls, of modifiers) whose fields are the parameters of ``fn``."""
     if not hasattr(fn, "__qualname__"):
         raise ConfigError(f"a config needs a function or a class with an import name, got {fn!r}")
     hints = _hints(fn)
     fields = {}
-    for name, parameter in _signature(fn).parameters.items():
+    for name, parameter in [*signature_of(fn).parameters.items()][kind.__ax_kind__ == "modify" :]:
         hint: object = hints.get(name, object)
         default: object = REQUIRED if parameter.default is parameter.empty else parameter.default
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -136,7 +144,7 @@ def _class_for(fn: Callable[..., object], kind: type[Config[object]]) -> type[Co
         if kind is PartialConfig or (default is not REQUIRED and not _holdable(default)):
             default, optional = REQUIRED, True
         fields[name] = Field(name, hint, default, optional=optional)
-    name = f"{'call' if kind is CallConfig else 'partial'} {fn.__qualname__}"
+    name = f"{kind.__ax_kind__} {fn.__qualname__}"
     cls = ConfigMeta(
         name, (kind,), {"__module__": fn.__module__, "__doc__": fn.__doc__, "__ax_target__": staticmethod(fn)}
     )
@@ -170,21 +178,24 @@ def _holdable(value: object) -> bool:
     return (
         value is None
         or isinstance(value, bool | int | float | str | bytes | enum.Enum | Config)
+        or is_dtype(value)
         or (callable(value) and hasattr(value, "__qualname__") and "<" not in value.__qualname__)
     )
 
 
-def _target(config: Config[object]) -> Callable[..., object]:
+def target_of(config: Config[object]) -> Callable[..., object]:
+    """The function that a config of a call describes."""
     target = type(config).__ax_target__
     assert target is not None
     return target
 
 
-def _arguments(config: Config[object], extras: dict[str, object]) -> tuple[list[object], dict[str, object]]:
-    target = _target(config)
+def arguments_of(config: Config[object], extras: dict[str, object]) -> tuple[list[object], dict[str, object]]:
+    """The arguments of the call that a config describes, nested configs built, with what its builder adds."""
+    target = target_of(config)
     args: list[object] = []
     kwargs: dict[str, object] = {}
-    parameters = _signature(target).parameters
+    parameters = signature_of(target).parameters
     config._check_extras(target, extras)
     variadic = any(p.kind is p.VAR_POSITIONAL and config.__dict__.get(n) for n, p in parameters.items())
     for name, parameter in parameters.items():
@@ -208,7 +219,7 @@ def _built(value: object) -> object:
     if isinstance(value, Config):
         return value.build()
     if not any(configs_in(value, "")):
-        return value
+        return thawed(value)
     if isinstance(value, dict):
         return {k: _built(v) for k, v in value.items()}
     items = [_built(item) for item in cast("list[object] | tuple[object, ...]", value)]

@@ -28,13 +28,16 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast, dataclass_tr
 
 from ._errors import ConfigError, ConflictError, FieldTypeError, MissingFieldError, UnknownFieldError, nearest
 from ._fields import ABSENT, REQUIRED, Field, FieldSpec, field
+from ._frozen import FrozenDict, FrozenList
+from ._provenance import Log, Nothing, logged
 from ._typecheck import Check, MismatchError, compile_check, describe, resolve
 
 T_co = TypeVar("T_co", covariant=True)
 ConfigT = TypeVar("ConfigT", bound="Config[object]")
 
 _SCALARS = (bool, int, float, str, bytes, type(None))
-_RESERVED = ("build", "clone", "make")
+EXACT = frozenset(_SCALARS)
+"""The types of the values that need no care: they can't change and hold nothing."""
 
 
 def _annotations(cls: type) -> Mapping[str, object]:
@@ -51,11 +54,11 @@ def _own_fields(cls: type, namespace: Mapping[str, object]) -> dict[str, Field]:
     for name, annotation in _annotations(cls).items():
         if name.startswith("_") or str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
-        if name in _RESERVED:
-            raise TypeError(f"{cls.__qualname__}: a field can't be called {name!r}, every config has that method")
+        if any(isinstance(vars(base).get(name), types.FunctionType) for base in cls.__mro__[1:]):
+            raise TypeError(f"{cls.__qualname__}: a field can't be called {name!r}, a config has a method of that name")
         given = namespace.get(name, ABSENT)
         if isinstance(given, FieldSpec):
-            fields[name] = Field(name, annotation, given.default, given.default_factory, given.help)
+            fields[name] = Field(name, annotation, given.default, given.default_factory, given.help, role=given.role)
         else:
             if isinstance(given, Config | list | dict):
                 raise TypeError(
@@ -133,20 +136,24 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
     """
 
     __ax_target__: ClassVar[Callable[..., object] | None]
-    __slots__ = ("__dict__", "__weakref__", "_ax_key", "_ax_parent")
+    __ax_kind__: ClassVar[str] = "new"
+    __slots__ = ("__dict__", "__weakref__", "_ax_key", "_ax_log", "_ax_parent")
     if TYPE_CHECKING:
         _ax_parent: ClassVar[Config[object] | None]  # set on instances; ClassVar keeps them from being fields
         _ax_key: ClassVar[str]
+        _ax_log: ClassVar[Log]
     __hash__ = None  # type: ignore[assignment]  # configs change, so they can't be keys
 
     def __init__(self, **values: object) -> None:
-        object.__setattr__(self, "_ax_parent", None)
-        object.__setattr__(self, "_ax_key", "")
+        _set_parent(self, None)
+        _set_key(self, "")
+        _set_log(self, logged(None, tuple(values), Nothing, 2))
         fields = type(self).__ax_fields__
         absent = []
         for name, info in fields.items():
             if name in values:
-                setattr(self, name, values[name])
+                if values[name] is not REQUIRED:
+                    self._store(name, values[name], owned=False)
             elif info.default_factory is not None:
                 self._store(name, info.default_factory(), owned=True)
             elif info.default is ABSENT:
@@ -162,12 +169,17 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
     if not TYPE_CHECKING:  # a type checker has to see the fields alone, or it would allow every name
 
         def __setattr__(self, name: str, value: object) -> None:
-            """Check and store a value; configs in it are copied."""
+            """Check and store a value; configs in it are copied. ``REQUIRED`` opens the field."""
+            before = self.__dict__.get(name, Nothing)
+            if value is REQUIRED and before is not Nothing:
+                delattr(self, name)
+                return
             self._store(name, value, owned=False)
+            _set_log(self, logged(self._ax_log, name, before, 2))
 
         def __getattr__(self, name: str) -> object:
             """Reached for names that are not set: says whether the field is open or unknown."""
-            if name.startswith("__") or name in ("_ax_parent", "_ax_key"):
+            if name.startswith(("__", "_ax_")):
                 raise AttributeError(name)
             if name in type(self).__ax_fields__:
                 raise MissingFieldError(f"{path_to(self, name)} is not set")
@@ -177,11 +189,15 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
             """Open a field again."""
             if name not in self.__dict__:
                 getattr(self, name)
-            _orphan(self.__dict__.pop(name))
+            before = self.__dict__.pop(name)
+            for _, child in configs_in(before, name):
+                _set_parent(child, None)
+                _set_key(child, "")
+            _set_log(self, logged(self._ax_log, name, before, 2))
 
     def __eq__(self, other: object) -> bool:
-        """Same class, same fields set, to equal values."""
-        return type(self) is type(other) and self.__dict__ == cast("Config[object]", other).__dict__
+        """Same class, same fields set, to equal values of equal types (1, 1.0 and True are three values)."""
+        return same(self, other)
 
     def __repr__(self) -> str:
         """The constructor call that gives this config."""
@@ -232,7 +248,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
                     f"{path_to(self, name)} is {twin.__dict__[name]!r}, but its parent builds it with {value!r}; "
                     "leave it open, or make both agree"
                 )
-        open_fields = [n for n, info in fields.items() if n not in {**twin.__dict__, **extras} and not info.optional]
+        open_fields = [name for name in twin._open_fields() if name not in extras]
         if open_fields:
             names = ", ".join(path_to(self, name) for name in open_fields)
             raise MissingFieldError(f"{type(self).__qualname__}: required and not set: {names}")
@@ -274,52 +290,107 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
             f"{nearest(name, type(self).__ax_fields__)}"
         )
 
+    def _open_fields(self) -> list[str]:
+        """The names of the fields that have to be filled before ``build``."""
+        values = self.__dict__
+        return [n for n, info in type(self).__ax_fields__.items() if n not in values and not info.optional]
+
     def _store(self, name: str, value: object, *, owned: bool) -> None:
         cls = type(self)
         if name not in cls.__ax_fields__:
             raise self._unknown(name)
+        if value is REQUIRED:
+            return
         try:
             value = cls.check_of(name)(value)
-        except MismatchError:
+        except MismatchError as e:
             kind = type(value).__qualname__
+            because = f": {e}" if str(e) else ""
             raise FieldTypeError(
-                f"{path_to(self, name)} wants {describe(cls.hint_of(name))}, got {value!r} ({kind})"
+                f"{path_to(self, name)} wants {describe(cls.hint_of(name))}, got {value!r} ({kind}){because}"
             ) from None
-        if not isinstance(value, _SCALARS):
+        if type(value) not in EXACT:
             value = _adopt(value, self, name, owned=owned)
         old = self.__dict__.get(name)
         self.__dict__[name] = value
-        if old is not None and old is not value:
-            _orphan(old)
+        if old is not value and type(old) not in EXACT:
+            for _, child in configs_in(old, name):
+                _set_parent(child, None)
+                _set_key(child, "")
+            for key, child in configs_in(value, name):  # some may have stayed where they were
+                _set_parent(child, self)
+                _set_key(child, key)
+
+
+_set_parent = cast("Callable[[Config[object], Config[object] | None], None]", Config.__dict__["_ax_parent"].__set__)
+_set_key = cast("Callable[[Config[object], str], None]", Config.__dict__["_ax_key"].__set__)
+_set_log = cast("Callable[[Config[object], Log], None]", Config.__dict__["_ax_log"].__set__)
+_new_node = cast("Callable[[type[Config[object]]], Config[object]]", object.__new__)
+
+
+def blank(cls: type[ConfigT]) -> ConfigT:
+    """A config of a class with no field set, not even those with defaults; for readers of texts and pickles."""
+    node = object.__new__(cls)
+    _set_parent(node, None)
+    _set_key(node, "")
+    _set_log(node, None)
+    return node
 
 
 def _adopt(value: object, parent: Config[object], key: str, *, owned: bool) -> object:
     """``value`` as a part of ``parent``: configs in it copied (unless fresh), containers rebuilt, the rest checked."""
     if isinstance(value, Config):
+        if value._ax_parent is parent and value._ax_key == key:
+            return value  # it stands here already
         if owned and value._ax_parent is None:
-            object.__setattr__(value, "_ax_parent", parent)
-            object.__setattr__(value, "_ax_key", key)
+            _set_parent(value, parent)
+            _set_key(value, key)
             return value
         return _copy_node(value, parent, key)
-    if isinstance(value, (*_SCALARS, enum.Enum)):
+    if type(value) in EXACT or isinstance(value, enum.Enum):
         return value
-    if isinstance(value, tuple | list):
-        items = [_adopt(item, parent, f"{key}[{i}]", owned=owned) for i, item in enumerate(value)]
-        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, _SCALARS):  # numpy's float64 is a float, say
+        return next(kind for kind in (float, int, str, bytes) if isinstance(value, kind))(value)  # type: ignore[call-overload]
+    if type(value) is tuple:
+        return tuple([_adopt(item, parent, f"{key}[{i}]", owned=owned) for i, item in enumerate(value)])
+    if isinstance(value, list):
+        return FrozenList([_adopt(item, parent, f"{key}[{i}]", owned=owned) for i, item in enumerate(value)])
     if isinstance(value, dict):
-        if not all(isinstance(k, str) for k in value):
+        if not all(type(k) is str for k in value):
             raise FieldTypeError(f"{path_to(parent, key)}: keys of a dict in a config are strings, got {list(value)!r}")
-        return {k: _adopt(v, parent, f"{key}[{k!r}]", owned=owned) for k, v in value.items()}
+        return FrozenDict({k: _adopt(v, parent, f"{key}[{k!r}]", owned=owned) for k, v in value.items()})
+    problem = _why_not_held(value)
+    if problem:
+        raise FieldTypeError(f"{path_to(parent, key)}: {problem}")
+    return value
+
+
+def _why_not_held(value: object) -> str:
+    """Why a value that is neither a config nor a container can't be part of a config; empty if it can."""
     if is_dataclass(value):
+        kind = type(value).__qualname__
         if not value.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # every dataclass has it
-            raise FieldTypeError(f"{path_to(parent, key)}: a dataclass in a config is frozen, {value!r} is not")
-        return value
-    if callable(value) and hasattr(value, "__qualname__"):
-        return value
-    raise FieldTypeError(
-        f"{path_to(parent, key)}: no config holds a {type(value).__qualname__}; it holds scalars, enums, tuples, lists, "
-        "dicts, frozen dataclasses, functions and classes by import name, and configs"
+            return f"a dataclass in a config is frozen, {value!r} is not"
+        for name in type(value).__dataclass_fields__:  # type: ignore[attr-defined]
+            if not _is_fixed(getattr(value, name)):
+                return f"a dataclass in a config holds values that can't change, but {kind}.{name} is {getattr(value, name)!r}"
+        return ""
+    if is_dtype(value) or (callable(value) and hasattr(value, "__qualname__")):
+        return ""
+    if isinstance(value, tuple):
+        return f"a {type(value).__qualname__} would lose its names; use a frozen dataclass or a plain tuple"
+    return (
+        f"no config holds a {type(value).__qualname__}; it holds scalars, enums, dtypes, tuples, lists, dicts, frozen "
+        "dataclasses, functions and classes by import name, and configs"
     )
+
+
+def _is_fixed(value: object) -> bool:
+    if isinstance(value, (*_SCALARS, enum.Enum)):
+        return True
+    if isinstance(value, Config | list | dict):
+        return False
+    return all(map(_is_fixed, value)) if type(value) is tuple else not _why_not_held(value)
 
 
 def is_dataclass(value: object) -> bool:
@@ -327,48 +398,66 @@ def is_dataclass(value: object) -> bool:
     return hasattr(type(value), "__dataclass_fields__")
 
 
-_ATOMS = (*_SCALARS, enum.Enum, type, types.FunctionType, types.BuiltinFunctionType)
+def is_dtype(value: object) -> bool:
+    """Whether ``value`` is a dtype of numpy; numpy itself is not imported for that."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.dtype)
 
 
 def _copy_value(value: object, parent: Config[object], key: str) -> object:
     """A copy of a value that an earlier check accepted."""
-    if isinstance(value, _ATOMS):
-        return value
     if isinstance(value, Config):
         return _copy_node(value, parent, key)
-    if isinstance(value, list):
-        return [_copy_value(item, parent, f"{key}[{i}]") for i, item in enumerate(value)]
-    if isinstance(value, tuple):
-        return tuple(_copy_value(item, parent, f"{key}[{i}]") for i, item in enumerate(value))
-    if isinstance(value, dict):
-        return {k: _copy_value(v, parent, f"{key}[{k!r}]") for k, v in value.items()}
+    if type(value) is tuple or isinstance(value, FrozenList):
+        if all(type(item) in EXACT for item in value):
+            return value
+        items = [_copy_value(item, parent, f"{key}[{i}]") for i, item in enumerate(value)]
+        return FrozenList(items) if isinstance(value, FrozenList) else tuple(items)
+    if isinstance(value, FrozenDict):
+        return FrozenDict({k: _copy_value(v, parent, f"{key}[{k!r}]") for k, v in value.items()})
     return value
 
 
 def _copy_node(node: ConfigT, parent: Config[object] | None, key: str) -> ConfigT:
-    twin = object.__new__(type(node))
-    object.__setattr__(twin, "_ax_parent", parent)
-    object.__setattr__(twin, "_ax_key", key)
+    twin = _new_node(type(node))
+    _set_parent(twin, parent)
+    _set_key(twin, key)
+    _set_log(twin, node._ax_log)
     values = twin.__dict__
     for name, value in node.__dict__.items():
-        values[name] = _copy_value(value, twin, name)
-    return twin
+        values[name] = value if type(value) in EXACT else _copy_value(value, twin, name)
+    return cast("ConfigT", twin)
 
 
 def revive(cls: type[ConfigT], values: Mapping[str, object]) -> ConfigT:
-    """The config of a class with just these values set, unchecked; for pickles."""
-    node = object.__new__(cls)
-    object.__setattr__(node, "_ax_parent", None)
-    object.__setattr__(node, "_ax_key", "")
+    """The config of a class with just these values set, their types unchecked; for pickles."""
+    node = blank(cls)
     for name, value in values.items():
-        node.__dict__[name] = _copy_value(value, node, name)
+        node.__dict__[name] = _adopt(value, node, name, owned=True)
     return node
 
 
-def _orphan(value: object) -> None:
-    for _, child in configs_in(value, ""):
-        object.__setattr__(child, "_ax_parent", None)
-        object.__setattr__(child, "_ax_key", "")
+def same(a: object, b: object) -> bool:
+    """Whether two values have the same text: equal, and of the same types all the way down. NaN is the same as NaN."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is float:
+        return repr(a) == repr(b)
+    if kind in EXACT:
+        return a == b
+    if isinstance(a, Config):
+        ours, theirs = a.__dict__, cast("Config[object]", b).__dict__
+        return len(ours) == len(theirs) and all(n in theirs and same(v, theirs[n]) for n, v in ours.items())
+    if isinstance(a, tuple | list):
+        others = cast("tuple[object, ...] | list[object]", b)
+        return len(a) == len(others) and all(map(same, a, others))
+    if isinstance(a, dict):
+        other = cast("dict[str, object]", b)
+        return list(a) == list(other) and all(same(v, other[k]) for k, v in a.items())
+    return bool(a == b)
 
 
 def configs_in(value: object, key: str) -> Iterator[tuple[str, Config[object]]]:
@@ -377,10 +466,12 @@ def configs_in(value: object, key: str) -> Iterator[tuple[str, Config[object]]]:
         yield key, value
     elif isinstance(value, tuple | list):
         for i, item in enumerate(value):
-            yield from configs_in(item, f"{key}[{i}]")
+            if type(item) not in EXACT:
+                yield from configs_in(item, f"{key}[{i}]")
     elif isinstance(value, dict):
         for k, item in value.items():
-            yield from configs_in(item, f"{key}[{k!r}]")
+            if type(item) not in EXACT:
+                yield from configs_in(item, f"{key}[{k!r}]")
 
 
 def path_of(node: Config[object]) -> str:

@@ -12,8 +12,10 @@ from typing import TypeVar, cast
 
 from ._config import Config, path_to
 from ._errors import ConfigError, FieldTypeError, NoMatchError, nearest
-from ._tree import get_at, matches, path_prefix, set_at, walk
+from ._provenance import acting
+from ._tree import get_at, path_prefix, set_at, walk
 from ._typecheck import describe
+from .selectors import matches
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
 
@@ -31,8 +33,9 @@ def override(config: ConfigT, assignments: Iterable[str]) -> ConfigT:
         rest = text[len(path) :].lstrip()
         if not path or not rest.startswith("="):
             raise NoMatchError(f"{text!r}: expected path=value")
-        for found in _paths(tree, path):
-            _assign(tree, found, rest[1:].strip(), text)
+        with acting(f"override {text}"):
+            for found in _paths(tree, path):
+                _assign(tree, found, rest[1:].strip(), text)
     return tree
 
 

@@ -1,8 +1,7 @@
-"""Paths and selections: find, read, set and replace parts of a tree without knowing what lies between.
+"""Paths: go over a tree, and read and set its parts without knowing what lies between.
 
 A path is what errors print: field names joined by dots, items of tuples, lists and dicts in brackets
-(``model.stack.layers[0].norm``, ``evaluators['validation'].every``). A *target* selects configs: a class (of configs, or
-one that configs build), a glob over paths (``*`` within a name, ``**`` over any number of them), or a predicate.
+(``model.stack.layers[0].norm``, ``evaluators['validation'].every``).
 """
 
 from __future__ import annotations
@@ -10,32 +9,39 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
-from ._config import Config, ConfigMeta, configs_in
+from ._config import EXACT, Config, configs_in, same
 from ._errors import NoMatchError, nearest
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
-Target: TypeAlias = type | str | Callable[[Config[object]], bool]
-"""What selects configs in a tree: a class, a path glob, or a predicate."""
 
 
 def walk(config: Config[object]) -> Iterator[tuple[str, Config[object]]]:
     """Every config of the tree with its path, parents before children; the root's path is empty."""
-    yield "", config
-    for name in type(config).__ax_fields__:
-        for key, child in configs_in(config.__dict__.get(name), name):
-            for path, node in walk(child):
-                yield (f"{key}.{path}" if path else key), node
+    stack = [("", config)]
+    while stack:
+        path, node = stack.pop()
+        yield path, node
+        children: list[tuple[str, Config[object]]] = []
+        prefix, values = f"{path}." if path else "", node.__dict__
+        for name in type(node).__ax_fields__:
+            value = values.get(name)
+            if isinstance(value, Config):
+                children.append((prefix + name, value))
+            elif type(value) not in EXACT:
+                children += configs_in(value, prefix + name)
+        children.reverse()
+        stack += children
 
 
 def leaves(config: Config[object]) -> Iterator[tuple[str, object]]:
-    """Every value that holds no config, with its path."""
+    """Every value that is set and holds no config, with its path."""
     for path, node in walk(config):
+        prefix, values = f"{path}." if path else "", node.__dict__
         for name in type(node).__ax_fields__:
-            value = node.__dict__.get(name)
-            if name in node.__dict__ and not any(configs_in(value, "")):
-                yield (f"{path}.{name}" if path else name), value
+            if name in values and (type(values[name]) in EXACT or not any(configs_in(values[name], ""))):
+                yield prefix + name, values[name]
 
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
@@ -118,85 +124,11 @@ def set_at(config: Config[object], path: str, value: object) -> None:
             value = items if isinstance(node, list) else tuple(items)
 
 
-@functools.lru_cache(maxsize=1024)
-def _glob(pattern: str) -> re.Pattern[str]:
-    out = ""
-    for token in re.findall(r"\*\*\.?|\*|\?|[^*?]+", pattern):
-        if token == "**.":
-            out += r"(?:.*[.\]])?"
-        elif token == "**":
-            out += ".*"
-        elif token == "*":
-            out += r"[^.\[\]]*"
-        elif token == "?":
-            out += r"[^.\[\]]"
-        else:
-            out += re.escape(token)
-    return re.compile(out)
-
-
-def matches(pattern: str, path: str) -> bool:
-    """Whether a path glob matches a whole path."""
-    return _glob(pattern).fullmatch(path) is not None
-
-
-def _selects(target: Target, path: str, node: Config[object]) -> bool:
-    if isinstance(target, str):
-        return matches(target, path)
-    if isinstance(target, ConfigMeta):
-        return isinstance(node, target)
-    if isinstance(target, type):
-        built = type(node).__ax_target__
-        return isinstance(built, type) and issubclass(built, target)
-    return target(node)
-
-
-def describes(target: Callable[..., object]) -> Callable[[Config[object]], bool]:
-    """The predicate that selects configs of calls, or partial calls, of a function: ``describes(optax.adamw)``."""
-    return lambda node: type(node).__ax_target__ is target
-
-
-def select(config: Config[object], target: Target) -> list[tuple[str, Config[object]]]:
-    """The configs that ``target`` selects, with their paths."""
-    return [(path, node) for path, node in walk(config) if _selects(target, path, node)]
-
-
-def selected(config: Config[object], target: Target) -> list[tuple[str, Config[object]]]:
-    """What ``select`` gives, where nothing would be a mistake.
-
-    Raises:
-        NoMatchError: ``target`` selects nothing; the message has the nearest paths or classes.
-    """
-    found = select(config, target)
-    if not found:
-        wanted = target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
-        paths, kinds = [p for p, _ in walk(config) if p], [type(node).__qualname__ for _, node in walk(config)]
-        among = nearest(wanted, paths if isinstance(target, str) else kinds)
-        raise NoMatchError(f"{wanted} selects nothing in {type(config).__qualname__}; {among}")
-    return found
-
-
-def replace(
-    config: ConfigT,
-    target: Target,
-    new: Config[object] | Callable[[Config[object]], Config[object]],
-) -> ConfigT:
-    """A new tree in which every config that ``target`` selects is ``new``, or ``new(old)``.
-
-    Interface fields that parents fill at ``build`` are open in both, so nothing has to be carried over. Selected configs
-    inside selected ones are replaced with them.
-
-    Raises:
-        NoMatchError: ``target`` selected nothing.
-    """
+def map_values(config: ConfigT, fn: Callable[[str, object], object]) -> ConfigT:
+    """A new tree with ``fn(path, value)`` in place of every value that is set and holds no config."""
     tree = config.clone()
-    done: list[str] = []
-    for path, node in selected(tree, target):
-        if any(path.startswith((f"{above}.", f"{above}[")) or above == "" for above in done):
-            continue
-        done.append(path)
-        fresh = new(node) if not isinstance(new, Config) else new
-        if path == "":
-            return cast("ConfigT", fresh.clone())
-        set_at(tree, path, fresh)
+    for path, value in list(leaves(tree)):
+        fresh = fn(path, value)
+        if not same(fresh, value):
+            set_at(tree, path, fresh)
     return tree

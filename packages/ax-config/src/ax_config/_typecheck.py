@@ -101,7 +101,7 @@ def compile_check(hint: object, *, is_config: Callable[[object], bool]) -> Check
         if origin in (dict, collections.abc.Mapping):
             return _mapping(build(args[0]), build(args[1]))
         if hint is collections.abc.Callable or origin is collections.abc.Callable:
-            return _callable(is_config)
+            return _callable
         if origin is type:
             return _subclass(args[0])
         base = origin or hint
@@ -176,9 +176,10 @@ def _literal(options: tuple[object, ...]) -> Check:
 
 
 def _buildable(result: object, is_config: Callable[[object], bool]) -> Check:
-    """A config; when its class tells what it builds and ``result`` is a plain class, they have to agree."""
+    """A config; as far as its class tells what it builds, that has to fit ``result``, a class or a Protocol."""
     wanted = get_origin(result) or result
-    nominal = isinstance(wanted, type) and wanted is not object and not getattr(wanted, "_is_protocol", False)
+    nominal = isinstance(wanted, type) and wanted is not object
+    methods = _methods_of(wanted) if nominal and getattr(wanted, "_is_protocol", False) else None
 
     def check(value: object) -> object:
         if not is_config(value):
@@ -186,11 +187,33 @@ def _buildable(result: object, is_config: Callable[[object], bool]) -> Check:
                 raise MismatchError
             return value
         target = getattr(value, "__ax_target__", None)
-        if nominal and isinstance(target, type) and not issubclass(target, typing.cast(type, wanted)):
-            raise MismatchError
+        if not nominal or not isinstance(target, type) or getattr(value, "__ax_kind__", "") == "partial":
+            return value
+        if methods is None:
+            if not issubclass(target, typing.cast(type, wanted)):
+                raise MismatchError(f"it builds a {target.__qualname__}")
+            return value
+        missing = [name for name in methods if not _has_method(target, name)]
+        if missing:
+            raise MismatchError(f"it builds a {target.__qualname__}, which has no {', '.join(missing)}")
         return value
 
     return check
+
+
+_NO_METHODS = frozenset({"__init__", "__subclasshook__", "__class_getitem__", "__new__", "__init_subclass__"})
+
+
+def _methods_of(protocol: object) -> list[str]:
+    """The methods that a Protocol asks for; what else it asks for may be set when an object is made, so it can't be told."""
+    bases = [base for base in typing.cast(type, protocol).__mro__ if getattr(base, "_is_protocol", False)]
+    names = {name for base in bases for name, item in vars(base).items() if isinstance(item, types.FunctionType)}
+    return sorted(name for name in names - _NO_METHODS if not name.startswith("_abc_"))
+
+
+def _has_method(cls: type, name: str) -> bool:
+    """Whether instances of a class have a method; a class that answers to any name is believed."""
+    return any(name in vars(base) or "__getattr__" in vars(base) for base in cls.__mro__)
 
 
 def _sequence(kinds: tuple[type, ...], item: Check) -> Check:
@@ -221,13 +244,10 @@ def _mapping(key: Check, item: Check) -> Check:
     return check
 
 
-def _callable(is_config: Callable[[object], bool]) -> Check:
-    def check(value: object) -> object:
-        if is_config(value) or not callable(value):
-            raise MismatchError
-        return value
-
-    return check
+def _callable(value: object) -> object:
+    if not callable(value):
+        raise MismatchError
+    return value
 
 
 def _subclass(base: object) -> Check:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from ._config import Config
-from ._modify import Modifier
-from ._text import diff, dumps, fingerprint, loads
+from ._diff import diff
+from ._loads import loads
+from ._text import dumps, fingerprint
 from ._tree import walk
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
@@ -28,7 +30,7 @@ def check_config(config: Config[object]) -> None:
     assert not shared, "a copy shares configs with the original"
 
 
-def check_modifier(modifier: Modifier[ConfigT], config: ConfigT) -> None:
+def check_modifier(modifier: Callable[[ConfigT], ConfigT], config: ConfigT) -> None:
     """It leaves its argument alone, gives the same each time, and a tree that shares nothing with the argument."""
     before = dumps(config)
     first, second = modifier(config), modifier(config)

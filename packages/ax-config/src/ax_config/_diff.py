@@ -1,0 +1,229 @@
+"""What differs between two trees, as a person would say it.
+
+The trees are compared, not their texts: equal parts are passed by, and the text of a value is made only where there is a
+change to tell. Items of tuples and lists that were inserted or removed are told as that, and the others are compared with
+their counterparts, wherever they stand now. A part whose class changed is one change, followed by what else it has or
+lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, cast
+
+from ._config import Config, is_dataclass, is_dtype, same
+from ._text import Writer, dataclass_values, literal, split_last
+
+_MOST_PAIRS = 10_000
+"""Alignment of two lists looks at each pair of items; where there are more than these, they are paired by position."""
+
+
+class Change(NamedTuple):
+    """One difference between two trees.
+
+    Attributes:
+        path: Where it stands in the tree after the change; of what was removed, in the tree before.
+        before: The text before, None where there was nothing.
+        after: The text after, None where there is nothing.
+        path_before: Where it stood, if that is elsewhere: an item was inserted or removed before it.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+    path_before: str = ""
+
+    def __str__(self) -> str:
+        """One line, marked as in a diff."""
+        if self.before is None:
+            return f"+ {self.path} = {self.after}"
+        if self.after is None:
+            return f"- {self.path} = {self.before}"
+        was = f" (was {self.path_before})" if self.path_before else ""
+        return f"~ {self.path}{was} = {self.before} → {self.after}"
+
+
+def diff(before: Config[object], after: Config[object]) -> list[Change]:
+    """What differs between two trees, in the order of the trees. Empty if and only if their texts are equal."""
+    comparison = _Comparison()
+    comparison.compare(".", before, ".", after)
+    return comparison.changes
+
+
+def diff_texts(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+    """What differs between two texts, path by path; for texts that can't be loaded any more."""
+    paths = [*before, *(path for path in after if path not in before)]
+    return [Change(p, before.get(p), after.get(p)) for p in paths if before.get(p) != after.get(p)]
+
+
+class _Comparison:
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self._writer = Writer()
+
+    def compare(self, path_a: str, a: object, path_b: str, b: object) -> None:
+        """Add what differs between two values that stand for the same thing."""
+        if a is b:
+            return
+        if isinstance(a, Config) and isinstance(b, Config):
+            if type(a) is not type(b):
+                self._change(path_a, a, path_b, b)
+            self._compare_configs(path_a, a, path_b, b)
+        elif isinstance(a, dict) and isinstance(b, dict) and (literal(a) is None or literal(b) is None):
+            self._compare_named(path_a, a, path_b, b, "[{!r}]")
+            if list(a) != list(b) and a.keys() == b.keys():
+                self._change(path_a, a, path_b, b)  # nothing but the order of the keys
+        elif type(a) is type(b) and isinstance(a, tuple | list) and (literal(a) is None or literal(b) is None):
+            self._compare_sequences(path_a, a, path_b, cast("Sequence[object]", b))
+        elif type(a) is type(b) and is_dataclass(a) and not is_dtype(a) and self._writer.parts(a, "."):
+            self._compare_named(path_a, dataclass_values(a), path_b, dataclass_values(b), "{}")
+        elif not same(a, b):
+            self._change(path_a, a, path_b, b)
+            self._lost(self._writer.parts(a, path_a))
+            self._gained(self._writer.parts(b, path_b))
+
+    def _compare_configs(self, path_a: str, a: Config[object], path_b: str, b: Config[object]) -> None:
+        ours, theirs = dict(self._writer.parts(a, ".")), dict(self._writer.parts(b, "."))
+        self._compare_named(path_a, ours, path_b, theirs, "{}")
+
+    def _compare_named(
+        self, path_a: str, a: Mapping[str, object], path_b: str, b: Mapping[str, object], step: str
+    ) -> None:
+        for name, value in a.items():
+            at = _join(path_a, step.format(name))
+            if name not in b:
+                self._lost([(at, value)])
+            elif b[name] is not value:
+                self.compare(at, value, _join(path_b, step.format(name)), b[name])
+        self._gained([(_join(path_b, step.format(name)), value) for name, value in b.items() if name not in a])
+
+    def _compare_sequences(self, path_a: str, a: Sequence[object], path_b: str, b: Sequence[object]) -> None:
+        for i, j in self._aligned(a, b):
+            if j is None:
+                self._lost([(f"{path_a}[{i}]", a[cast("int", i)])])
+            elif i is None:
+                self._gained([(f"{path_b}[{j}]", b[j])])
+            else:
+                self.compare(f"{path_a}[{i}]", a[i], f"{path_b}[{j}]", b[j])
+
+    def _aligned(self, a: Sequence[object], b: Sequence[object]) -> Iterator[tuple[int | None, int | None]]:
+        if len(a) == len(b):
+            yield from zip(range(len(a)), range(len(b)), strict=True)
+            return
+        short = min(len(a), len(b))
+        head = next((i for i in range(short) if not same(a[i], b[i])), short)
+        tail = next((i for i in range(short - head) if not same(a[-1 - i], b[-1 - i])), short - head)
+        yield from zip(range(head), range(head), strict=True)
+        middle_a, middle_b = a[head : len(a) - tail], b[head : len(b) - tail]
+        for i, j in self._cheapest(middle_a, middle_b):
+            yield None if i is None else i + head, None if j is None else j + head
+        yield from zip(range(len(a) - tail, len(a)), range(len(b) - tail, len(b)), strict=True)
+
+    def _cheapest(self, a: Sequence[object], b: Sequence[object]) -> Sequence[tuple[int | None, int | None]]:
+        """The pairing, in order, that leaves the fewest lines to tell."""
+        if not a or not b or len(a) * len(b) > _MOST_PAIRS:
+            pairs: list[tuple[int | None, int | None]] = [(i, i) for i in range(min(len(a), len(b)))]
+            return (
+                pairs + [(i, None) for i in range(len(pairs), len(a))] + [(None, j) for j in range(len(pairs), len(b))]
+            )
+        lines_a, lines_b = [self._lines_of(item) for item in a], [self._lines_of(item) for item in b]
+        # cost[i][j]: the fewest lines for what follows a[i] and b[j]
+        cost = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+        for i in range(len(a), -1, -1):
+            for j in range(len(b), -1, -1):
+                options = []
+                if i < len(a):
+                    options.append(cost[i + 1][j] + len(lines_a[i]))
+                if j < len(b):
+                    options.append(cost[i][j + 1] + len(lines_b[j]))
+                if i < len(a) and j < len(b):
+                    options.append(cost[i + 1][j + 1] + len(lines_a[i] ^ lines_b[j]))
+                cost[i][j] = min(options, default=0)
+        chosen: list[tuple[int | None, int | None]] = []
+        i = j = 0
+        while i < len(a) or j < len(b):
+            if i < len(a) and j < len(b) and cost[i][j] == cost[i + 1][j + 1] + len(lines_a[i] ^ lines_b[j]):
+                chosen.append((i, j))
+                i, j = i + 1, j + 1
+            elif i < len(a) and cost[i][j] == cost[i + 1][j] + len(lines_a[i]):
+                chosen.append((i, None))
+                i += 1
+            else:
+                chosen.append((None, j))
+                j += 1
+        return chosen
+
+    def _lines_of(self, value: object) -> frozenset[tuple[str, str]]:
+        out: list[tuple[str, str]] = []
+        self._writer.lines(".", value, out)
+        return frozenset(out)
+
+    def _change(self, path_a: str, a: object, path_b: str, b: object) -> None:
+        moved = "" if path_a == path_b else path_a
+        self.changes.append(Change(path_b, self._writer.head(a), self._writer.head(b), moved))
+
+    def _lost(self, parts: Sequence[tuple[str, object]]) -> None:
+        self.changes += [Change(path, text, None) for path, text in self._told(parts)]
+
+    def _gained(self, parts: Sequence[tuple[str, object]]) -> None:
+        self.changes += [Change(path, None, text) for path, text in self._told(parts)]
+
+    def _told(self, parts: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:
+        out: list[tuple[str, str]] = []
+        for path, value in parts:
+            self._writer.lines(path, value, out)
+        return out
+
+
+def _join(path: str, step: str) -> str:
+    if step.startswith("["):
+        return path + step
+    return step if path == "." else f"{path}.{step}"
+
+
+_Colours: TypeAlias = "Mapping[str, str]"
+_PLAIN: _Colours = {"+": "", "-": "", "~": "", "path": "", "end": ""}
+_ANSI: _Colours = {"+": "\x1b[32m", "-": "\x1b[31m", "~": "\x1b[33m", "path": "\x1b[1m", "end": "\x1b[0m"}
+
+
+def render_diff(changes: Sequence[Change], *, colour: bool) -> str:
+    """The changes for a person: under the config that they belong to, one line a field, aligned.
+
+    Args:
+        changes: What ``diff`` gave.
+        colour: Whether the terminal shows ANSI colours: green what is new, red what is gone, yellow what changed.
+    """
+    ink = _ANSI if colour else _PLAIN
+    out: list[str] = []
+    group: list[tuple[str, str, str]] = []
+    owner: str | None = None
+
+    def flush() -> None:
+        width = max((len(name) for _, name, _ in group), default=0)
+        out.extend(f"  {ink[m]}{m} {name:<{width}}  {text}{ink['end']}" for m, name, text in group)
+        group.clear()
+
+    for change in changes:
+        mark = "+" if change.before is None else "-" if change.after is None else "~"
+        text = change.after if mark == "+" else change.before if mark == "-" else f"{change.before} → {change.after}"
+        above, name = split_last(change.path)
+        if _is_head(change.before) or _is_head(change.after):
+            flush()
+            where = "the root" if change.path == "." else change.path
+            was = f"  (was {change.path_before})" if change.path_before else ""
+            out.append(f"{ink[mark]}{mark} {where}: {text}{was}{ink['end']}")
+            owner = "" if change.path == "." else change.path
+        else:
+            if above != owner:
+                flush()
+                moved = split_last(change.path_before)[0] if change.path_before else ""
+                was = f"  (was {moved})" if moved and moved != above else ""
+                out.append(f"{ink['path']}{above or 'the root'}{ink['end']}{was}")
+                owner = above
+            group.append((mark, name, cast("str", text)))
+    flush()
+    return "".join(f"{line}\n" for line in out)
+
+
+def _is_head(text: str | None) -> bool:
+    return text is not None and text.startswith(("new ", "call ", "partial ", "modify "))
