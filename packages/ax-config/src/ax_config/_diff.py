@@ -9,7 +9,7 @@ lacks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, cast
 
 from ._config import Config, is_dataclass, is_dtype, same
 from ._text import Writer, dataclass_values, literal, split_last
@@ -163,12 +163,12 @@ class _Comparison:
         self.changes.append(Change(path_b, self._writer.head(a), self._writer.head(b), moved))
 
     def _lost(self, parts: Sequence[tuple[str, object]]) -> None:
-        self.changes += [Change(path, text, None) for path, text in self._told(parts)]
+        self.changes += [Change(path, text, None) for path, text in self._lines_below(parts)]
 
     def _gained(self, parts: Sequence[tuple[str, object]]) -> None:
-        self.changes += [Change(path, None, text) for path, text in self._told(parts)]
+        self.changes += [Change(path, None, text) for path, text in self._lines_below(parts)]
 
-    def _told(self, parts: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:
+    def _lines_below(self, parts: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:
         out: list[tuple[str, str]] = []
         for path, value in parts:
             self._writer.lines(path, value, out)
@@ -181,9 +181,8 @@ def _join(path: str, step: str) -> str:
     return step if path == "." else f"{path}.{step}"
 
 
-_Colours: TypeAlias = "Mapping[str, str]"
-_PLAIN: _Colours = {"+": "", "-": "", "~": "", "path": "", "end": ""}
-_ANSI: _Colours = {"+": "\x1b[32m", "-": "\x1b[31m", "~": "\x1b[33m", "path": "\x1b[1m", "end": "\x1b[0m"}
+_PLAIN = {"+": "", "-": "", "~": "", "title": "", "end": ""}
+_ANSI = {"+": "\x1b[32m", "-": "\x1b[31m", "~": "\x1b[33m", "title": "\x1b[1m", "end": "\x1b[0m"}
 
 
 def render_diff(changes: Sequence[Change], *, colour: bool) -> str:
@@ -196,7 +195,8 @@ def render_diff(changes: Sequence[Change], *, colour: bool) -> str:
     ink = _ANSI if colour else _PLAIN
     out: list[str] = []
     group: list[tuple[str, str, str]] = []
-    owner: str | None = None
+    title: str | None = None  # the config that the group is about, and whether it came, went or changed its class
+    whole = False
 
     def flush() -> None:
         width = max((len(name) for _, name, _ in group), default=0)
@@ -204,25 +204,34 @@ def render_diff(changes: Sequence[Change], *, colour: bool) -> str:
         group.clear()
 
     for change in changes:
-        mark = "+" if change.before is None else "-" if change.after is None else "~"
-        text = change.after if mark == "+" else change.before if mark == "-" else f"{change.before} → {change.after}"
-        above, name = split_last(change.path)
+        mark, text = _told(change)
+        above, _ = split_last(change.path)
+        if whole and title and change.path.startswith((f"{title}.", f"{title}[")):
+            group.append((mark, change.path[len(title) :].removeprefix("."), text))
+            continue
         if _is_head(change.before) or _is_head(change.after):
             flush()
-            where = "the root" if change.path == "." else change.path
+            title, whole = ("", False) if change.path == "." else (change.path, True)
             was = f"  (was {change.path_before})" if change.path_before else ""
-            out.append(f"{ink[mark]}{mark} {where}: {text}{was}{ink['end']}")
-            owner = "" if change.path == "." else change.path
-        else:
-            if above != owner:
-                flush()
-                moved = split_last(change.path_before)[0] if change.path_before else ""
-                was = f"  (was {moved})" if moved and moved != above else ""
-                out.append(f"{ink['path']}{above or 'the root'}{ink['end']}{was}")
-                owner = above
-            group.append((mark, name, cast("str", text)))
+            out.append(f"{ink[mark]}{mark} {title or 'the root'}: {text}{was}{ink['end']}")
+            continue
+        if above != title or whole:
+            flush()
+            title, whole = above, False
+            moved = split_last(change.path_before)[0] if change.path_before else above
+            was = f"  (was {moved})" if moved != above else ""
+            out.append(f"{ink['title']}{above or 'the root'}{ink['end']}{was}")
+        group.append((mark, change.path[len(above) :].removeprefix("."), text))
     flush()
     return "".join(f"{line}\n" for line in out)
+
+
+def _told(change: Change) -> tuple[str, str]:
+    if change.before is None:
+        return "+", change.after or ""
+    if change.after is None:
+        return "-", change.before
+    return "~", f"{change.before} → {change.after}"
 
 
 def _is_head(text: str | None) -> bool:

@@ -61,7 +61,7 @@ class Composite:
 
 class _Place(NamedTuple):
     composite: Composite
-    index: int
+    position: int
 
 
 class _Waiting(NamedTuple):
@@ -118,7 +118,7 @@ class _Reader:
     def _put(self, path: str, value: object, line: str) -> None:
         place = self._places.get(path)
         if place is not None:
-            place.composite.items[place.index] = value
+            place.composite.items[place.position] = value
             return
         above, name = split_last(path)
         if name.startswith("["):  # an item of a container that has its default
@@ -145,7 +145,7 @@ class _Reader:
             return self._configs[path]
         place = self._places.get(path)
         if place is not None:
-            return place.composite.items[place.index]
+            return place.composite.items[place.position]
         above, name = split_last(path)
         node = self._reach(above)
         if isinstance(node, Config):

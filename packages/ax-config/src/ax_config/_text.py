@@ -29,14 +29,13 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ._config import Config, is_dataclass, is_dtype, path_of
 from ._errors import TextError
 from ._fields import ABSENT, REQUIRED
 from ._names import import_name
 from ._tree import path_prefix
-
 
 _PLAIN: frozenset[type] = frozenset((bool, int, str, bytes, type(None)))
 
@@ -196,7 +195,8 @@ def dataclass_values(value: object) -> dict[str, object]:
 
 
 def _member(value: enum.Enum) -> str:
-    named = isinstance(value.name, str) and all(part in type(value).__members__ for part in value.name.split("|"))
+    name = cast("str | None", value.name)  # a flag of no members has none
+    named = name is not None and all(part in type(value).__members__ for part in name.split("|"))
     return f".{value.name}" if named else f" {value.value!r}"
 
 
