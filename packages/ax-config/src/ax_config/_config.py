@@ -328,6 +328,15 @@ _set_log = cast("Callable[[Config[object], Log], None]", Config.__dict__["_ax_lo
 _new_node = cast("Callable[[type[Config[object]]], Config[object]]", object.__new__)
 
 
+def itself(config: ConfigT, extras: Mapping[str, object]) -> ConfigT:
+    """What a config makes that is its own product: it takes nothing from its parent."""
+
+    def product() -> None: ...
+
+    config._check_extras(product, extras)
+    return config
+
+
 def blank(cls: type[ConfigT]) -> ConfigT:
     """A config of a class with no field set, not even those with defaults; for readers of texts and pickles."""
     node = object.__new__(cls)
@@ -350,7 +359,8 @@ def _adopt(value: object, parent: Config[object], key: str, *, owned: bool) -> o
     if type(value) in EXACT or isinstance(value, enum.Enum):
         return value
     if isinstance(value, _SCALARS):  # numpy's float64 is a float, say
-        return next(kind for kind in (float, int, str, bytes) if isinstance(value, kind))(value)  # type: ignore[call-overload]
+        plain: type = next(kind for kind in _SCALARS if isinstance(value, kind))
+        return plain(value)
     if type(value) is tuple:
         return tuple([_adopt(item, parent, f"{key}[{i}]", owned=owned) for i, item in enumerate(value)])
     if isinstance(value, list):
@@ -457,6 +467,8 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, dict):
         other = cast("dict[str, object]", b)
         return list(a) == list(other) and all(same(v, other[k]) for k, v in a.items())
+    if is_dataclass(a):
+        return all(same(getattr(a, name), getattr(b, name)) for name in kind.__dataclass_fields__)  # type: ignore[attr-defined]
     return bool(a == b)
 
 

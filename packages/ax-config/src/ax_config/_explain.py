@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from types import CodeType
@@ -43,7 +44,9 @@ class Explanation(NamedTuple):
         lines = [f"{self.path or 'the root'} = {self.value}"]
         for step in self.steps:
             about = f"{step.path} " if step.how == "replaced" else ""
-            lines.append(f"  {about}{_VERBS[step.how]} {step.value}".rstrip() + (f"  [{step.where}]" if step.where else ""))
+            lines.append(
+                f"  {about}{_VERBS[step.how]} {step.value}".rstrip() + (f"  [{step.where}]" if step.where else "")
+            )
             lines += [f"      by {who}" for who in step.by]
         return "\n".join(lines)
 
@@ -149,10 +152,8 @@ def _replaced(owner: Config[object], path: str, name: str, rest: list[str | int]
             continue
         if not _holds(before, part):
             yield Step(path, f"{shown(before)} → {shown(value)}", "replaced", _names(actors), _place(code, lasti))
-            try:
+            with contextlib.suppress(ConfigError, AttributeError):  # nothing of that name in what stood there
                 yield from _history(before, rest, path)
-            except (ConfigError, AttributeError):
-                pass  # there was nothing of that name in what stood there
         value = before
 
 

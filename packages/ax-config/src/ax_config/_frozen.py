@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 T = TypeVar("T")
 
 
-def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
     kind = "list" if isinstance(self, list) else "dict"
     raise TypeError(f"a {kind} in a config is read-only: assign a new {kind} to the field, or use set_at for one item")
 
@@ -20,8 +20,8 @@ class FrozenList(list[T]):
     """A list that can't be changed."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]  # that is the point
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
 
     def __reduce__(self) -> tuple[object, ...]:
         return list, (list(self),)
@@ -31,8 +31,8 @@ class FrozenDict(dict[str, T]):
     """A dict that can't be changed."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]  # that is the point
-    pop = popitem = clear = update = setdefault = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    pop = popitem = clear = update = setdefault = _refuse
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ._callables import arguments_of, class_for, revive_call, signature_of, target_of
-from ._config import Config
+from ._config import Config, itself
 from ._errors import ConfigError, MissingFieldError
 from ._provenance import acting
 
@@ -45,9 +45,9 @@ class Modifier(Config[AnyModifier]):
         """Change ``tree``, which is a copy of the modifier's own, and give it back, or give another."""
         raise NotImplementedError(f"{type(self).__qualname__} has no apply")
 
-    def make(self) -> AnyModifier:
+    def make(self, **extras: object) -> AnyModifier:
         """The modifier itself."""
-        return self
+        return itself(self, extras)
 
 
 def applied(modifier: Callable[[Config[object]], Config[object]], tree: Config[object]) -> Config[object]:
@@ -60,7 +60,7 @@ def applied(modifier: Callable[[Config[object]], Config[object]], tree: Config[o
     else:
         with acting(modifier):
             changed = modifier(tree)
-    if not isinstance(changed, Config):
+    if not isinstance(cast("object", changed), Config):
         name = getattr(modifier, "__qualname__", type(modifier).__qualname__)
         raise ConfigError(f"{name} gave {changed!r}; a modifier gives back the tree (is there a return?)")
     return changed if changed._ax_parent is None else changed.clone()

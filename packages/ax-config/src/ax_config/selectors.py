@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from ._config import Config, ConfigMeta
+from ._config import Config, ConfigMeta, itself
 from ._errors import NoMatchError, nearest
 from ._tree import walk
 
@@ -40,9 +40,9 @@ class Role(Config[Predicate]):
         """Whether ``node`` fills such a field."""
         return role_of(node) == self.name
 
-    def make(self) -> Role:
+    def make(self, **extras: object) -> Role:
         """The selector itself."""
-        return self
+        return itself(self, extras)
 
 
 class Describes(Config[Predicate]):
@@ -54,9 +54,9 @@ class Describes(Config[Predicate]):
         """Whether ``node`` is a config of the function."""
         return type(node).__ax_target__ is self.function
 
-    def make(self) -> Describes:
+    def make(self, **extras: object) -> Describes:
         """The selector itself."""
-        return self
+        return itself(self, extras)
 
 
 def role(name: str, /) -> Role:
@@ -104,27 +104,20 @@ def matches(pattern: str, path: str) -> bool:
     return _glob(pattern).fullmatch(path) is not None
 
 
-def _test_of(target: Target) -> Callable[[str, Config[object]], bool]:
+def _picks(target: Target, path: str, node: Config[object]) -> bool:
     if isinstance(target, str):
-        return lambda path, node: matches(target, path)
+        return matches(target, path)
     if isinstance(target, ConfigMeta):
-        return lambda path, node: isinstance(node, target)
+        return isinstance(node, target)
     if isinstance(target, type):
-        wanted = target
-
-        def builds(path: str, node: Config[object]) -> bool:
-            made = type(node).__ax_target__
-            return isinstance(made, type) and issubclass(made, wanted)
-
-        return builds
-    predicate = target
-    return lambda path, node: predicate(node)
+        made = type(node).__ax_target__
+        return isinstance(made, type) and issubclass(made, target)
+    return target(node)
 
 
 def select(config: Config[object], target: Target) -> list[tuple[str, Config[object]]]:
     """The configs that ``target`` selects, with their paths."""
-    test = _test_of(target)
-    return [(path, node) for path, node in walk(config) if test(path, node)]
+    return [(path, node) for path, node in walk(config) if _picks(target, path, node)]
 
 
 def selected(config: Config[object], target: Target) -> list[tuple[str, Config[object]]]:
