@@ -65,6 +65,20 @@ def test_the_default_rules() -> None:
     assert _choose(("batch", "seq", "embed"), (8, 5, 12)) == [("data", "fsdp"), (), ()]
     assert _choose(("layers", "embed", "heads", None), (3, 12, 4, 5)) == [(), ("fsdp",), ("tensor",), ()]
     assert _choose(("vocab", "embed"), (10, 12)) == [("tensor",), ("fsdp",)]
+    assert _choose(("expert", "embed", "mlp"), (3, 12, 4)) == [(), ("fsdp",), ("tensor",)]  # this mesh has no such axis
+
+
+def test_experts_are_split_over_a_mesh_axis_of_their_own() -> None:
+    mesh = {"fsdp": 4, "expert": 2}
+    choices = choose(
+        ("layers", "expert", "embed", "mlp"),
+        (3, 8, 12, 4),
+        rules=DEFAULT_RULES,
+        mesh=mesh,
+        indivisible="error",
+        what="experts/w",
+    )
+    assert [choice.mesh_axes for choice in choices] == [(), ("expert",), ("fsdp",), ()]
 
 
 def test_a_dim_that_divides_nowhere_is_an_error_or_replicated() -> None:

@@ -24,12 +24,13 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     ("mlp", "tensor"),
     ("heads", "tensor"),
     ("kv_heads", "tensor"),
+    ("expert", "expert"),
     ("head_dim", None),
     ("norm", None),
     ("seq", None),
     ("layers", None),
 )
-"""Data parallel over ``data`` and ``fsdp``, parameters split over ``fsdp``, and over ``tensor`` where the mesh has it."""
+"""Data parallel over ``data`` and ``fsdp``, parameters split over ``fsdp``, and over ``tensor`` and ``expert`` where the mesh has them."""
 
 _KNOWN_MESH_AXES = ("data", "fsdp", "tensor", "sequence", "expert", "pipeline")
 
