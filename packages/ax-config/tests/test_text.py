@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
+import numpy as np
 import pytest
-from ax_config import TextError, config_for, diff, dumps, fingerprint, import_name, loads, partial_for
+import trees
+from ax_config import (
+    TextError,
+    chain,
+    config_for,
+    diff,
+    dumps,
+    fingerprint,
+    flatten,
+    import_name,
+    loads,
+    modifier_for,
+    partial_for,
+    setting,
+)
 from ax_config.testing import check_config
 from hypothesis import given
 from hypothesis import strategies as st
-from things import Bulb, Candle, Colour, House, Room, Size, linear, paint
+from things import Bulb, Candle, Colour, House, Room, Size, house, linear, paint, raise_roof
+from trees import Access, Leaf, Mark, Point
 
 
 def test_the_text_of_a_small_tree() -> None:
@@ -101,3 +118,59 @@ def test_equal_text_means_equal_trees(a: House.Config, b: House.Config) -> None:
 )
 def test_arguments_of_calls_round_trip(value: object) -> None:
     check_config(config_for(paint)("red", 1, value))
+
+
+def test_dtypes_flags_and_dataclasses_that_hold_them() -> None:
+    leaf = Leaf.Config(
+        dtype=np.dtype(">f4"),
+        access=Access.READ | Access.WRITE,
+        mark=Mark(trees.Colour.COLD, Point(math.inf, "it's\u2028")),
+        weights={"a = b": math.nan, "['": -0.0},
+        ratio=-0.0,
+    )
+    lines = flatten(leaf)
+    assert lines["dtype"] == "dtype >f4"
+    assert lines["access"] == "enum trees:Access.READ|WRITE"
+    assert lines["mark"] == "data trees:Mark"
+    assert lines["mark.at.x"] == "float inf"
+    assert lines["mark.at.label"] == '"it\'s\\u2028"'
+    assert lines["weights['a = b']"] == "float nan"
+    assert lines["ratio"] == "-0.0"
+    check_config(leaf)
+    leaf.access = Access(0)
+    assert flatten(leaf)["access"] == "enum trees:Access 0"
+    check_config(leaf)
+
+
+def test_dtypes_that_numpy_learns_from_others() -> None:
+    assert str(loads(". = new trees:Leaf.Config\ndtype = dtype int8\n").dtype) == "int8"  # type: ignore[attr-defined]
+    with pytest.raises(TextError, match=r"line 2.*no dtype 'float33'"):
+        loads(". = new trees:Leaf.Config\ndtype = dtype float33\n")
+
+
+def test_modifiers_have_a_text() -> None:
+    modifier = chain(setting("rooms[0]", name="x"), modifier_for(raise_roof, by=2.0))
+    assert flatten(modifier)["modifiers[1]"] == "modify things:raise_roof"
+    assert loads(dumps(modifier)) == modifier
+    assert loads(dumps(modifier))(house()).height == 4.5  # type: ignore[operator]
+
+
+def test_lines_reach_into_defaults() -> None:
+    room = loads(". = new things:Room.Config\nname = 'x'\nlamp.power = 3.0\nuse = open\n")
+    assert isinstance(room, Room.Config)
+    assert room.lamp == Candle.Config(power=3.0)
+    assert "use" not in dumps(room).replace("use = open", "")
+    assert room.dimmer == partial_for(linear)
+
+
+def test_a_container_with_a_part_missing_names_its_line() -> None:
+    text = dumps(house())
+    assert loads(text.replace("\n", "\r\n")) == house()
+    for line, match in [
+        ("lamps['porch'] = new things:Bulb.Config", r"lamps\['porch'\].room"),
+        ("rooms[1] = new things:Room.Config", r"rooms\[1\].name"),
+    ]:
+        with pytest.raises(TextError, match=match):
+            loads(text.replace(line + "\n", ""))
+    with pytest.raises(TextError, match=r"line 2: 'rooms = tuple 3'.*no line for its part \[2\]"):
+        loads(text.replace("rooms = tuple 2", "rooms = tuple 3"))

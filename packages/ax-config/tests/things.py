@@ -111,3 +111,7 @@ def house() -> House.Config:
         rooms=(Room.Config(name="hall"), Room.Config(name="study", lamp=Bulb.Config(watts=40), use="work")),
         lamps={"porch": Bulb.Config(room="porch")},
     )
+
+
+def raise_roof(tree: House.Config, *, by: float) -> House.Config:
+    return tree.clone(height=tree.height + by)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from ._config import Config, is_dataclass, is_dtype, same
-from ._text import Writer, dataclass_values, literal, split_last
+from ._config import Config, is_dataclass, same
+from ._text import OPEN, PLAIN, Part, Writer, literal, split_last
 
 _MOST_PAIRS = 10_000
 """Alignment of two lists looks at each pair of items; where there are more than these, they are paired by position."""
@@ -63,46 +63,65 @@ class _Comparison:
 
     def compare(self, path_a: str, a: object, path_b: str, b: object) -> None:
         """Add what differs between two values that stand for the same thing."""
+        kind = type(a)
         if a is b:
             return
         if isinstance(a, Config) and isinstance(b, Config):
-            if type(a) is not type(b):
+            if kind is type(b):
+                self._compare_configs(path_a, a, path_b, b)
+            else:
                 self._change(path_a, a, path_b, b)
-            self._compare_configs(path_a, a, path_b, b)
-        elif isinstance(a, dict) and isinstance(b, dict) and (literal(a) is None or literal(b) is None):
-            self._compare_named(path_a, a, path_b, b, "[{!r}]")
-            if list(a) != list(b) and a.keys() == b.keys():
-                self._change(path_a, a, path_b, b)  # nothing but the order of the keys
-        elif type(a) is type(b) and isinstance(a, tuple | list) and (literal(a) is None or literal(b) is None):
-            self._compare_sequences(path_a, a, path_b, cast("Sequence[object]", b))
-        elif type(a) is type(b) and is_dataclass(a) and not is_dtype(a) and self._writer.parts(a, "."):
-            self._compare_named(path_a, dataclass_values(a), path_b, dataclass_values(b), "{}")
-        elif not same(a, b):
+                self._compare_parts(path_a, a, path_b, b)
+        elif kind is not type(b):
             self._change(path_a, a, path_b, b)
-            self._lost(self._writer.parts(a, path_a))
-            self._gained(self._writer.parts(b, path_b))
+            self._lost(path_a, self._writer.told(a)[1])
+            self._gained(path_b, self._writer.told(b)[1])
+        elif isinstance(a, tuple | list) and (literal(a) is None or literal(b) is None):
+            self._compare_sequences(path_a, a, path_b, cast("Sequence[object]", b))
+        elif isinstance(a, dict) and (literal(a) is None or literal(b) is None):
+            self._compare_parts(path_a, a, path_b, b)
+            if a.keys() == cast("dict[str, object]", b).keys() and list(a) != list(cast("dict[str, object]", b)):
+                self._change(path_a, a, path_b, b)  # nothing but the order
+        elif not same(a, b):
+            if is_dataclass(a) and self._writer.told(a)[1] and self._writer.told(b)[1]:
+                self._compare_parts(path_a, a, path_b, b)
+            else:
+                self._change(path_a, a, path_b, b)
+                self._lost(path_a, self._writer.told(a)[1])
+                self._gained(path_b, self._writer.told(b)[1])
 
     def _compare_configs(self, path_a: str, a: Config[object], path_b: str, b: Config[object]) -> None:
-        ours, theirs = dict(self._writer.parts(a, ".")), dict(self._writer.parts(b, "."))
-        self._compare_named(path_a, ours, path_b, theirs, "{}")
+        """Two configs of one class; nearly all are equal, so paths are made late."""
+        ours, theirs = a.__dict__, b.__dict__
+        gained: list[Part] = []
+        for name, announced in self._writer.plan(type(a)).fields:
+            x, y = ours.get(name, OPEN), theirs.get(name, OPEN)
+            if x is y or (type(x) in PLAIN and type(x) is type(y) and x == y):
+                continue
+            if y is OPEN and not announced:
+                self._lost(path_a, [(f".{name}", x)])
+            elif x is OPEN and not announced:
+                gained.append((f".{name}", y))
+            else:
+                self.compare(_join(path_a, f".{name}"), x, _join(path_b, f".{name}"), y)
+        self._gained(path_b, gained)
 
-    def _compare_named(
-        self, path_a: str, a: Mapping[str, object], path_b: str, b: Mapping[str, object], step: str
-    ) -> None:
-        for name, value in a.items():
-            at = _join(path_a, step.format(name))
-            if name not in b:
-                self._lost([(at, value)])
-            elif b[name] is not value:
-                self.compare(at, value, _join(path_b, step.format(name)), b[name])
-        self._gained([(_join(path_b, step.format(name)), value) for name, value in b.items() if name not in a])
+    def _compare_parts(self, path_a: str, a: object, path_b: str, b: object) -> None:
+        """Two values whose parts have names: what only one of them has, and what differs in both."""
+        ours, theirs = dict(self._writer.told(a)[1] or _items(a)), dict(self._writer.told(b)[1] or _items(b))
+        for step, value in ours.items():
+            if step in theirs:
+                self.compare(_join(path_a, step), value, _join(path_b, step), theirs[step])
+            else:
+                self._lost(path_a, [(step, value)])
+        self._gained(path_b, [(step, value) for step, value in theirs.items() if step not in ours])
 
     def _compare_sequences(self, path_a: str, a: Sequence[object], path_b: str, b: Sequence[object]) -> None:
         for i, j in self._aligned(a, b):
             if j is None:
-                self._lost([(f"{path_a}[{i}]", a[cast("int", i)])])
+                self._lost(path_a, [(f"[{i}]", a[cast("int", i)])])
             elif i is None:
-                self._gained([(f"{path_b}[{j}]", b[j])])
+                self._gained(path_b, [(f"[{j}]", b[j])])
             else:
                 self.compare(f"{path_a}[{i}]", a[i], f"{path_b}[{j}]", b[j])
 
@@ -160,28 +179,31 @@ class _Comparison:
 
     def _change(self, path_a: str, a: object, path_b: str, b: object) -> None:
         moved = "" if path_a == path_b else path_a
-        self.changes.append(Change(path_b, self._writer.head(a), self._writer.head(b), moved))
+        self.changes.append(Change(path_b, self._writer.told(a)[0], self._writer.told(b)[0], moved))
 
-    def _lost(self, parts: Sequence[tuple[str, object]]) -> None:
-        self.changes += [Change(path, text, None) for path, text in self._lines_below(parts)]
+    def _lost(self, path: str, parts: Sequence[Part]) -> None:
+        self.changes += [Change(at, text, None) for at, text in self._lines_below(path, parts)]
 
-    def _gained(self, parts: Sequence[tuple[str, object]]) -> None:
-        self.changes += [Change(path, None, text) for path, text in self._lines_below(parts)]
+    def _gained(self, path: str, parts: Sequence[Part]) -> None:
+        self.changes += [Change(at, None, text) for at, text in self._lines_below(path, parts)]
 
-    def _lines_below(self, parts: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:
+    def _lines_below(self, path: str, parts: Sequence[Part]) -> list[tuple[str, str]]:
         out: list[tuple[str, str]] = []
-        for path, value in parts:
-            self._writer.lines(path, value, out)
+        for step, value in parts:
+            self._writer.lines(_join(path, step), value, out)
         return out
 
 
+def _items(value: object) -> list[Part]:
+    """The parts of a dict that has a line of its own, but stands against one that hasn't."""
+    return [(f"[{key!r}]", item) for key, item in value.items()] if isinstance(value, dict) else []
+
+
 def _join(path: str, step: str) -> str:
-    if step.startswith("["):
-        return path + step
-    return step if path == "." else f"{path}.{step}"
+    return step.removeprefix(".") if path == "." else path + step
 
 
-_PLAIN = {"+": "", "-": "", "~": "", "title": "", "end": ""}
+_NO_INK = {"+": "", "-": "", "~": "", "title": "", "end": ""}
 _ANSI = {"+": "\x1b[32m", "-": "\x1b[31m", "~": "\x1b[33m", "title": "\x1b[1m", "end": "\x1b[0m"}
 
 
@@ -192,7 +214,7 @@ def render_diff(changes: Sequence[Change], *, colour: bool) -> str:
         changes: What ``diff`` gave.
         colour: Whether the terminal shows ANSI colours: green what is new, red what is gone, yellow what changed.
     """
-    ink = _ANSI if colour else _PLAIN
+    ink = _ANSI if colour else _NO_INK
     out: list[str] = []
     group: list[tuple[str, str, str]] = []
     title: str | None = None  # the config that the group is about, and whether it came, went or changed its class

@@ -25,8 +25,8 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias, Union, cast
 
-from ._config import Config, is_dataclass, is_dtype
-from ._text import OPEN, Writer, dataclass_values
+from ._config import Config, is_dataclass
+from ._text import OPEN, PLAIN, Writer
 
 Plain: TypeAlias = Union[bool, int, float, str, list["Plain"], dict[str, "Plain"], None]  # noqa: UP007  # it names itself
 
@@ -63,13 +63,14 @@ def _plain(value: object, writer: Writer) -> Plain:
         return [_plain(item, writer) for item in value]
     if isinstance(value, dict):
         return {f"${k}" if k.startswith("$") else k: _plain(v, writer) for k, v in value.items()}
-    if value is None or type(value) in (bool, int, float, str):
+    if type(value) in PLAIN or type(value) is float:
         return cast("Plain", value)
-    kind, _, rest = writer.head(value).partition(" ")
+    text, parts = writer.told(value)
+    kind, _, rest = text.partition(" ")
     if isinstance(value, Config):
-        return {f"${kind}": rest, **{name: _plain(item, writer) for name, item in writer.parts(value, ".")}}
-    if is_dataclass(value) and not is_dtype(value):
-        fields = dataclass_values(value).items()
+        return {f"${kind}": rest, **{step[1:]: _plain(item, writer) for step, item in parts}}
+    if is_dataclass(value):
+        fields = writer.fields(value).items()
         return {"$data": rest.partition(" ")[0], **{name: _plain(item, writer) for name, item in fields}}
     return {f"${kind}": rest}
 

@@ -73,6 +73,8 @@ class _Waiting(NamedTuple):
 
 class _Reader:
     def __init__(self) -> None:
+        self._known: dict[str, object] = {}
+        self._classes: dict[str, type[Config[object]]] = {}
         self._configs: dict[str, Config[object]] = {}
         self._places: dict[str, _Place] = {}
         self._waiting: list[_Waiting] = []
@@ -87,7 +89,7 @@ class _Reader:
             sign, text = text[:3], text[3:]
         if sign != " = ":
             raise TextError("expected `path = value`")
-        value = parse_value(text)
+        value = self._value(text)
         if path == ".":
             if not isinstance(value, Config) or self._configs:
                 raise TextError("the first line, and no other, names the root config")
@@ -101,6 +103,19 @@ class _Reader:
             self._fresh.append(value)
         elif isinstance(value, Composite):
             self._places.update((path + key, _Place(value, i)) for i, key in enumerate(value.keys))
+
+    def _value(self, text: str) -> object:
+        """What ``parse_value`` gives, parsed once for equal texts: values never change, and configs begin empty."""
+        if text in self._known:
+            return self._known[text]
+        if text in self._classes:
+            return blank(self._classes[text])
+        value = parse_value(text)
+        if isinstance(value, Config):
+            self._classes[text] = type(value)
+        elif not isinstance(value, Composite):
+            self._known[text] = value
+        return value
 
     def finish(self) -> Config[object]:
         if not self._configs:

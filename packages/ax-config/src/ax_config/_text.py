@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from ._config import Config, is_dataclass, is_dtype, path_of
 from ._errors import TextError
@@ -37,10 +37,16 @@ from ._fields import ABSENT, REQUIRED
 from ._names import import_name
 from ._tree import path_prefix
 
-_PLAIN: frozenset[type] = frozenset((bool, int, str, bytes, type(None)))
+Part: TypeAlias = tuple[str, object]
+"""What stands below a value: the step that leads there, ``".name"`` or ``"[0]"``, and what is there."""
+
+PLAIN: frozenset[type] = frozenset((bool, int, str, bytes, type(None)))
+"""Types whose ``repr`` is their text."""
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
+    """What the writer knows of a config class."""
+
     head: str
     fields: tuple[tuple[str, bool], ...]
     """Each field, and whether its absence is worth a line."""
@@ -50,8 +56,19 @@ class Writer:
     """Makes the lines of values. It looks an import name up once, and lives as long as one text takes."""
 
     def __init__(self) -> None:
-        self._plans: dict[type, _Plan] = {}
+        self._plans: dict[type, Plan] = {}
         self._names: dict[int, tuple[object, str]] = {}
+        self._dataclasses: dict[type, tuple[str, ...]] = {}
+
+    def plan(self, cls: type[Config[object]]) -> Plan:
+        """How configs of a class are written."""
+        plan = self._plans.get(cls)
+        if plan is None:
+            head = f"{cls.__ax_kind__} {self.name(cls if cls.__ax_kind__ == 'new' else cls.__ax_target__)}"
+            fields = cls.__ax_fields__.items()
+            announced = ((n, f.default_factory is not None or f.default not in (ABSENT, REQUIRED)) for n, f in fields)
+            plan = self._plans[cls] = Plan(head, tuple(announced))
+        return plan
 
     def name(self, thing: object) -> str:
         """The import name of a class or function."""
@@ -60,87 +77,88 @@ class Writer:
             known = self._names[id(thing)] = (thing, import_name(thing))  # held, so that its id stays its own
         return known[1]
 
-    def head(self, value: object) -> str:
-        """The text of a value without what follows in lines of its own."""
-        text = literal(value)
-        if text is not None:
-            return text
+    def told(self, value: object) -> tuple[str, list[Part]]:
+        """The text of a value, and the parts that follow it in lines of their own."""
+        kind = type(value)
+        if kind in PLAIN:
+            return repr(value), []
         if isinstance(value, Config):
-            return self._plan(type(value)).head
-        if isinstance(value, float):
-            return f"float {float(value)!r}"
-        if isinstance(value, tuple | list):
-            return f"{'list' if isinstance(value, list) else 'tuple'} {len(value)}"
-        if isinstance(value, dict):
-            return f"dict {list(value)!r}"
-        if isinstance(value, enum.Enum):
-            return f"enum {self.name(type(value))}{_member(value)}"
-        if is_dtype(value):
-            return f"dtype {value}"
-        if is_dataclass(value):
-            inside = literal(dataclass_values(value))
-            return f"data {self.name(type(value))}{'' if inside is None else f' {inside}'}"
-        return f"name {self.name(value)}"
-
-    def parts(self, value: object, path: str) -> list[tuple[str, object]]:
-        """What follows a value in lines of its own: paths and values; ``OPEN`` for an opened field."""
-        if isinstance(value, Config):
-            prefix = "" if path == "." else f"{path}."
             values = value.__dict__
-            return [
-                (prefix + name, values.get(name, OPEN))
-                for name, announced in self._plan(type(value)).fields
-                if announced or name in values
-            ]
-        if isinstance(value, tuple | list) and literal(value) is None:
-            return [(f"{path}[{i}]", item) for i, item in enumerate(value)]
-        if isinstance(value, dict) and literal(value) is None:
-            return [(f"{path}[{k!r}]", item) for k, item in value.items()]
-        if is_dataclass(value) and not is_dtype(value):
-            inside = dataclass_values(value)
-            return [(f"{path}.{k}", item) for k, item in inside.items()] if literal(inside) is None else []
-        return []
+            head, fields = self.plan(type(value))
+            return head, [(f".{name}", values.get(name, OPEN)) for name, told in fields if told or name in values]
+        if isinstance(value, enum.Enum):
+            return self._enum(value), []
+        if isinstance(value, float):
+            return float.__repr__(value) if math.isfinite(value) else f"float {float(value)!r}", []
+        if isinstance(value, tuple | list):
+            text = literal(value)
+            if text is not None:
+                return text, []
+            items = [(f"[{i}]", item) for i, item in enumerate(value)]
+            return f"{'list' if isinstance(value, list) else 'tuple'} {len(value)}", items
+        if isinstance(value, dict):
+            text = literal(value)
+            if text is not None:
+                return text, []
+            return f"dict {list(value)!r}", [(f"[{key!r}]", item) for key, item in value.items()]
+        if value is OPEN:
+            return "open", []
+        if is_dtype(value):
+            return f"dtype {value}", []
+        if is_dataclass(value):
+            values = self.fields(value)
+            text = literal(values)
+            head = f"data {self.name(kind)}"
+            return (head, [(f".{k}", v) for k, v in values.items()]) if text is None else (f"{head} {text}", [])
+        return f"name {self.name(value)}", []
+
+    def fields(self, value: object) -> dict[str, object]:
+        """What the constructor of a dataclass takes to give ``value`` again."""
+        names = self._dataclasses.get(type(value))
+        if names is None:
+            import dataclasses
+
+            fields = dataclasses.fields(value)  # type: ignore[arg-type]  # the caller saw that it is a dataclass
+            names = self._dataclasses[type(value)] = tuple(f.name for f in fields if f.init)
+        return {name: getattr(value, name) for name in names}
 
     def lines(self, path: str, value: object, out: list[tuple[str, str]]) -> None:
         """Append the lines of ``value``."""
-        if not isinstance(value, Config):
-            out.append((path, self._head_at(path, value)))
-            for below, item in self.parts(value, path):
-                self.lines(below, item, out)
-            return
-        # Nearly all time goes here, hence the plain values in line.
-        plan = self._plans.get(type(value))
+        kind = type(value)
+        plan = self._plans.get(kind)
         if plan is None:
-            self._head_at(path, value)
-            plan = self._plans[type(value)]
+            try:
+                head, parts = self.told(value)
+            except TextError as e:
+                raise TextError(f"{path}: {e}") from None
+            if not isinstance(value, Config):
+                out.append((path, head))
+                for step, item in parts:
+                    self.lines(path + step, item, out)
+                return
+            plan = self._plans[kind]
+        # Nearly all time goes here, hence the plain values in line.
         out.append((path, plan.head))
         prefix = "" if path == "." else f"{path}."
-        values = value.__dict__
+        values = cast("Config[object]", value).__dict__
         for name, announced in plan.fields:
             if name in values:
                 item = values[name]
-                kind = type(item)
-                if kind in _PLAIN or (kind is float and math.isfinite(item)):
+                if type(item) in PLAIN:
                     out.append((prefix + name, repr(item)))
                 else:
                     self.lines(prefix + name, item, out)
             elif announced:
                 out.append((prefix + name, "open"))
 
-    def _head_at(self, path: str, value: object) -> str:
-        try:
-            return self.head(value)
-        except TextError as e:
-            raise TextError(f"{path}: {e}") from None
-
-    def _plan(self, cls: type[Config[object]]) -> _Plan:
-        plan = self._plans.get(cls)
-        if plan is None:
-            head = f"{cls.__ax_kind__} {self.name(cls if cls.__ax_kind__ == 'new' else cls.__ax_target__)}"
-            fields = cls.__ax_fields__.items()
-            announced = ((n, f.default_factory is not None or f.default not in (ABSENT, REQUIRED)) for n, f in fields)
-            plan = self._plans[cls] = _Plan(head, tuple(announced))
-        return plan
+    def _enum(self, value: enum.Enum) -> str:
+        known = self._names.get(id(value))
+        if known is None:
+            name = cast("str | None", value.name)  # a flag of no members has none
+            named = name is not None and all(part in type(value).__members__ for part in name.split("|"))
+            member = f".{name}" if named else f" {value.value!r}"
+            known = self._names[id(value)] = (value, f"enum {self.name(type(value))}{member}")
+        return known[1]
 
 
 class _Open:
@@ -154,16 +172,12 @@ OPEN = _Open()
 
 def literal(value: object) -> str | None:
     """The Python literal of a value made of plain parts, else None."""
-    if value is OPEN:
-        return "open"
+    if type(value) in PLAIN:
+        return repr(value)
     if isinstance(value, enum.Enum):
         return None
     if isinstance(value, float):
         return float.__repr__(value) if math.isfinite(value) else None
-    if isinstance(value, str):
-        return str.__repr__(value)
-    if value is None or isinstance(value, int | bytes):
-        return repr(value)
     if isinstance(value, tuple | list):
         texts = []
         for item in value:
@@ -186,20 +200,6 @@ def literal(value: object) -> str | None:
     return None
 
 
-def dataclass_values(value: object) -> dict[str, object]:
-    """What the constructor of a dataclass takes to give ``value`` again."""
-    import dataclasses
-
-    fields = dataclasses.fields(value)  # type: ignore[arg-type]  # the caller saw that it is a dataclass
-    return {f.name: getattr(value, f.name) for f in fields if f.init}
-
-
-def _member(value: enum.Enum) -> str:
-    name = cast("str | None", value.name)  # a flag of no members has none
-    named = name is not None and all(part in type(value).__members__ for part in name.split("|"))
-    return f".{value.name}" if named else f" {value.value!r}"
-
-
 def split_last(path: str) -> tuple[str, str]:
     """A path without its last step, and that step: ``"a.b"`` and ``"c"``, ``"a.b"`` and ``"[0]"``."""
     if not path.endswith("]"):
@@ -213,7 +213,7 @@ def split_last(path: str) -> tuple[str, str]:
 
 def text_of(value: object) -> str:
     """The text of one value in one line; of a config or a container, without what stands below it."""
-    return Writer().head(value)
+    return Writer().told(value)[0]
 
 
 def _lines(config: Config[object]) -> list[tuple[str, str]]:
