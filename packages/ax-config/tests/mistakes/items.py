@@ -46,7 +46,7 @@ def a_config_in_a_tuple() -> None:
 
 
 def a_config_in_a_list() -> None:
-    """Nothing: whether a class has the methods of a Protocol is not looked at when a config is set"""
+    """FieldTypeError: norms wants list[Buildable[Norm]]"""
     config = model()
     config.norms = [Linear.Config(in_dim=4)]  # mypy: list-item; pyright: reportAttributeAccessIssue
 

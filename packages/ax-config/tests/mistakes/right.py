@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, assert_type
+from typing import Literal, TypeVar, assert_type
 
 from ax_config import (
     REQUIRED,
+    AnyModifier,
     Buildable,
     Change,
     Config,
+    Explanation,
+    Modifier,
+    Replacement,
     built,
+    chain,
     config_for,
+    describes,
     diff,
+    explain,
     field,
+    for_each,
     get_at,
     loads,
+    map_values,
+    modifier_for,
     override,
+    overriding,
     partial_for,
     replace,
+    replacing,
+    role,
     select,
+    setting,
+    to_yaml,
+    when,
 )
 
 from .world import Block, Linear, Model, Norm, Precision, RMSNorm, Shape, model, schedule
+
+ConfigT = TypeVar("ConfigT", bound=Config[object])
 
 
 def what_a_config_builds() -> None:
@@ -54,6 +72,13 @@ def fields() -> None:
     config.shape = Shape(4, seq=8)
     config.seed = None
     del config.seed
+
+
+def fields_left_open() -> None:
+    assert_type(config_for(schedule)(REQUIRED, steps=2).build(peak=1.0), float)
+    config = Linear.Config(in_dim=REQUIRED)
+    config.out_dim = REQUIRED
+    assert_type(config.build(in_dim=4, out_dim=3), Linear)
 
 
 def copies_keep_the_class() -> None:
@@ -89,6 +114,52 @@ def _whatever_it_is(config: Config[object]) -> object:
 
 def _whatever_builds_it(config: Buildable[Model]) -> Model:
     return config.build()
+
+
+def _widen(config: Model.Config, *, times: int) -> Model.Config:
+    config.dim *= times
+    return config
+
+
+def _sharpen(config: ConfigT, *, eps: float) -> ConfigT:
+    return setting(RMSNorm, eps=eps)(config)
+
+
+class Twice(Modifier):
+    then: AnyModifier = field(default_factory=chain)
+
+    def apply(self, tree: Config[object]) -> Config[object]:
+        return self.then(self.then(tree))
+
+
+def _has_a_model(node: Config[object]) -> bool:
+    return isinstance(node, Model.Config)
+
+
+def modifiers() -> None:
+    sharpen = modifier_for(_sharpen, eps=1e-3)
+    assert_type(modifier_for(_widen, times=2)(model()), Model.Config)
+    assert_type(sharpen(model()), Model.Config)
+    assert_type(sharpen(Block.Config()), Block.Config)
+    both = chain(sharpen, modifier_for(_widen, times=2), setting(Model, seed=3), overriding("task=eval"))
+    assert_type(both(model()), Model.Config)
+    assert_type(when(role("head"), sharpen, otherwise=chain())(model()), Model.Config)
+    assert_type(when(_has_a_model, sharpen)(model()), Model.Config)
+    assert_type(for_each(Block, sharpen)(model()), Model.Config)
+    assert_type(for_each(describes(schedule), chain())(config_for(schedule)(1.0)).build(), float)
+    assert_type(replacing(RMSNorm, RMSNorm.Config(), carry=["eps"])(model()), Model.Config)
+    assert_type(Twice(then=sharpen)(Block.Config()), Block.Config)
+    any_kind: list[AnyModifier] = [sharpen, both, chain(), Twice()]
+    assert_type([modify(model()) for modify in any_kind], list[Model.Config])
+    assert_type(map_values(model(), lambda path, value: value), Model.Config)
+
+
+def what_is_told() -> None:
+    replaced: list[Replacement] = []
+    replace(model(), RMSNorm, RMSNorm.Config(eps=1.0), report=replaced.append)
+    assert_type(replaced[0].carried, tuple[str, ...])
+    assert_type(explain(model(), "block.rms.eps"), Explanation)
+    assert_type(to_yaml(model()), str)
 
 
 def classes_of_configs() -> None:

@@ -132,7 +132,7 @@ def a_default_config_that_all_would_share() -> None:
 
 
 def a_field_in_the_place_of_a_method() -> None:
-    """TypeError: Config: a field can't be called 'build', every config has that method"""
+    """TypeError: Config: a field can't be called 'build', a config has a method of that name"""
 
     class Config(ax_config.Config[object]):
         build: int = 3  # mypy: assignment; pyright: reportIncompatibleMethodOverride
