@@ -171,13 +171,25 @@ class _Reader:
         return found
 
     def _fill(self, config: Config[object], name: str) -> None:
-        info = type(config).__ax_fields__.get(name)
-        if info is None or name in config.__dict__ or name in self._opened.get(id(config), ()):
-            return
-        if info.default_factory is not None:
-            config._store(name, info.default_factory(), owned=True)
-        elif info.default is not ABSENT and info.default is not REQUIRED:
-            config._store(name, info.default, owned=True)
+        if name in type(config).__ax_fields__ and name not in self._opened.get(id(config), ()):
+            _set_default(config, name)
+
+
+def with_defaults(config: Config[object]) -> Config[object]:
+    """The config itself, which ``parse_value`` gave, with its defaults set."""
+    for name in type(config).__ax_fields__:
+        _set_default(config, name)
+    return config
+
+
+def _set_default(config: Config[object], name: str) -> None:
+    info = type(config).__ax_fields__[name]
+    if name in config.__dict__:
+        return
+    if info.default_factory is not None:
+        config._store(name, info.default_factory(), owned=True)
+    elif info.default is not ABSENT and info.default is not REQUIRED:
+        config._store(name, info.default, owned=True)
 
 
 def _new(rest: str) -> object:
