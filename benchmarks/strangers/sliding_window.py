@@ -70,16 +70,16 @@ def _positions(given: jax.Array | None, x: jax.Array) -> jax.Array:
 
 
 VARIANTS: Mapping[str, Config[AttentionFn]] = {
-    "64": partial_for(near_attention, span=64),
+    "16": partial_for(near_attention, span=16),
     "256": partial_for(near_attention, span=256),
     "1024": partial_for(near_attention),
     "4096": partial_for(near_attention, span=4_096),
-    "64 and 4 sinks": partial_for(near_attention, span=64, sinks=4),
+    "16 and 4 sinks": partial_for(near_attention, span=16, sinks=4),
     "256 and 4 sinks": partial_for(near_attention, span=256, sinks=4),
     "chunks of 128": partial_for(near_attention, span=128, shape="chunk"),
     "chunks of 128 and 1 sink": partial_for(near_attention, span=128, shape="chunk", sinks=1),
-    "64 of every other": partial_for(near_attention, span=64, shape="dilated", dilation=2),
-    "64 of every fourth and 1 sink": partial_for(near_attention, span=64, shape="dilated", dilation=4, sinks=1),
+    "16 of every other": partial_for(near_attention, span=16, shape="dilated", dilation=2),
+    "16 of every fourth and 1 sink": partial_for(near_attention, span=16, shape="dilated", dilation=4, sinks=1),
 }
 
 
