@@ -2,10 +2,11 @@
 
     python -m tools.dependencies [PACKAGE...]
 
-Five rules, over the syntax trees of `src` and `tests` (so imports inside functions and under TYPE_CHECKING count too):
+Five rules, over the syntax trees of `src`, `tests` and `examples` (so imports inside functions and under TYPE_CHECKING
+count too):
 
 1. What `src` imports is the standard library, the package itself, or a declared dependency (an extra's included).
-2. What `tests` import is that, or a dependency of the `test` extra.
+2. What `tests` import, and the `examples` that they run, is that, or a dependency of the `test` extra.
 3. Every declared dependency is imported by somebody; those of the `test` extra by the tests.
 4. ax-config stands on the standard library (its plugin for pytest on that) and ax-kernels on JAX (and its numpy),
    whatever they declare.
@@ -69,15 +70,16 @@ def undeclared_and_unused(package: Package) -> Iterator[str]:
     """Yield a line for each break of the rules about declared dependencies."""
     test = names(package.requirements.get("test", []))
     required = names([r for extra, listed in package.requirements.items() if extra != "test" for r in listed])
-    used: dict[Path, set[str]] = {package.source: set(), package.tests: set()}
+    used: dict[Path, set[str]] = {package.source: set(), package.tests: set(), package.examples: set()}
     for folder, declared, where in (
         (package.source, required, "a dependency or a feature's extra"),
         (package.tests, required | test, "a dependency or an extra"),
+        (package.examples, required | test, "a dependency or an extra"),
     ):
         for file in sorted(folder.rglob("*.py")):
             tops = {(line, imported.partition(".")[0]) for line, imported in imports(file, folder.parent)}
             for line, top in sorted(tops):
-                beside = folder == package.tests and (folder / f"{top}.py").exists()
+                beside = folder != package.source and (folder / f"{top}.py").exists()
                 if beside or top in {package.module, folder.name} or top in STANDARD_LIBRARY:
                     continue
                 providers = distributions().get(top, frozenset({top}))
@@ -87,7 +89,7 @@ def undeclared_and_unused(package: Package) -> Iterator[str]:
                     yield f"{at} imports {top}, which its pyproject.toml doesn't declare as {where}"
                 elif folder == package.source and not providers & STANDS_ONLY_ON.get(package.name, providers):
                     yield f"{at} imports {top}, but may stand only on {describe(STANDS_ONLY_ON[package.name])}"
-    used[package.tests] |= RUN_BY_NAME | strings(package.tests)
+    used[package.tests] |= used[package.examples] | RUN_BY_NAME | strings(package.tests)
     at = f"{(package.folder / 'pyproject.toml').relative_to(ROOT)}: {package.name}"
     for unused in sorted(required - used[package.source]):
         yield f"{at} declares {unused}, which nothing in src imports"

@@ -43,6 +43,11 @@ class Package:
         """The folder of its tests."""
         return self.folder / "tests"
 
+    @property
+    def examples(self) -> Path:
+        """The folder of its examples, which its tests run; most have none."""
+        return self.folder / "examples"
+
     @cached_property
     def pyproject(self) -> dict[str, object]:
         """Its pyproject.toml, parsed."""
