@@ -7,7 +7,7 @@ from ax_config import Change, Config, config_for, diff, dumps, flatten, get_at, 
 from hypothesis import given
 from hypothesis import strategies as st
 from test_text import houses
-from things import Bulb, Candle, House, Room, house, paint
+from things import Bulb, Candle, House, Room, house, linear, paint
 
 
 def told(before: Config[object], after: Config[object]) -> list[str]:
@@ -108,12 +108,13 @@ def test_the_rendering_groups_aligns_and_colours() -> None:
     after.rooms = (*after.rooms, Room.Config(name="attic"))
     after.rooms[0].name = "entrance"
     after.rooms[0].use = "work"
+    after.check = linear
     changes = diff(house(), after)
     plain = render_diff(changes, colour=False)
     assert plain.startswith(
         "rooms[0]\n  ~ name  'hall' → 'entrance'\n  ~ use   None → 'work'\n+ rooms[2]: new things:Room.Config\n"
     )
-    assert plain.endswith("the root\n  ~ height  2.5 → 3.0\n")
+    assert plain.endswith("the root\n  ~ height  2.5 → 3.0\n  ~ check   None → name things:linear\n")
     coloured = render_diff(changes, colour=True)
     assert "\x1b[33m~ height  2.5 → 3.0\x1b[0m" in coloured
     assert "\x1b[32m+ rooms[2]" in coloured

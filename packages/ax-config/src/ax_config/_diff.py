@@ -208,44 +208,40 @@ _ANSI = {"+": "\x1b[32m", "-": "\x1b[31m", "~": "\x1b[33m", "title": "\x1b[1m", 
 
 
 def render_diff(changes: Sequence[Change], *, colour: bool) -> str:
-    """The changes for a person: under the config that they belong to, one line a field, aligned.
+    """The changes for a person: a line each, aligned, under the config that they belong to.
+
+    What is below a part that came, went or changed its class stands under that part.
 
     Args:
         changes: What ``diff`` gave.
         colour: Whether the terminal shows ANSI colours: green what is new, red what is gone, yellow what changed.
     """
     ink = _ANSI if colour else _NO_INK
-    out: list[str] = []
-    group: list[tuple[str, str, str]] = []
-    title: str | None = None  # the config that the group is about, and whether it came, went or changed its class
-    whole = False
-
-    def flush() -> None:
-        width = max((len(name) for _, name, _ in group), default=0)
-        out.extend(f"  {ink[m]}{m} {name:<{width}}  {text}{ink['end']}" for m, name, text in group)
-        group.clear()
-
+    groups: dict[str, list[str]] = {}
+    rows: dict[str, list[tuple[str, str, str]]] = {}
+    whole = ""  # the part that the changes are below of, if it came, went or changed its class
     for change in changes:
         mark, text = _told(change)
-        above, _ = split_last(change.path)
-        if whole and title and change.path.startswith((f"{title}.", f"{title}[")):
-            group.append((mark, change.path[len(title) :].removeprefix("."), text))
-            continue
-        if _is_head(change.before) or _is_head(change.after):
-            flush()
-            title, whole = ("", False) if change.path == "." else (change.path, True)
+        above, name = split_last(change.path)
+        if whole and change.path.startswith((f"{whole}.", f"{whole}[")):
+            rows[whole].append((mark, change.path[len(whole) :].removeprefix("."), text))
+        elif _is_head(change.before) or _is_head(change.after):
+            whole = "" if change.path == "." else change.path
             was = f"  (was {change.path_before})" if change.path_before else ""
-            out.append(f"{ink[mark]}{mark} {title or 'the root'}: {text}{was}{ink['end']}")
-            continue
-        if above != title or whole:
-            flush()
-            title, whole = above, False
-            moved = split_last(change.path_before)[0] if change.path_before else above
-            was = f"  (was {moved})" if moved != above else ""
-            out.append(f"{ink['title']}{above or 'the root'}{ink['end']}{was}")
-        group.append((mark, change.path[len(above) :].removeprefix("."), text))
-    flush()
-    return "".join(f"{line}\n" for line in out)
+            groups[whole] = [f"{ink[mark]}{mark} {whole or 'the root'}: {text}{was}{ink['end']}"]
+            rows[whole] = []
+        else:
+            whole = ""
+            if above not in groups:
+                moved = split_last(change.path_before)[0] if change.path_before else above
+                was = f"  (was {moved})" if moved != above else ""
+                groups[above] = [f"{ink['title']}{above or 'the root'}{ink['end']}{was}"]
+                rows[above] = []
+            rows[above].append((mark, name, text))
+    for title, lines in groups.items():
+        width = max((len(name) for _, name, _ in rows[title]), default=0)
+        lines += [f"  {ink[mark]}{mark} {name:<{width}}  {text}{ink['end']}" for mark, name, text in rows[title]]
+    return "".join(f"{line}\n" for lines in groups.values() for line in lines)
 
 
 def _told(change: Change) -> tuple[str, str]:
