@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -31,7 +32,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TypedDict
 
 ROOT = Path(__file__).resolve().parents[1]
 STRANGERS = Path("benchmarks/strangers")
@@ -89,8 +90,8 @@ class Message(TypedDict, total=False):
     """A line of the worker's output."""
 
     kind: str
-    variants: int | list[str]
-    distinct: int
+    variants: int
+    different: int
     experiments: int
     built: int
     seconds: float
@@ -122,13 +123,13 @@ class Source:
         return sum(bool(self._lines[number - 1].strip()) for number in counted)
 
     def variant_lines(self) -> list[int]:
-        """Of each entry of ``VARIANTS``."""
+        """Of each entry of ``VARIANTS``; nothing when they aren't written out."""
         for node in self._tree.body:
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "VARIANTS":
-                assert isinstance(node.value, ast.Dict), "VARIANTS is a dict, written out"
-                keys = [key for key in node.value.keys if key is not None]
-                return [_end(value) - key.lineno + 1 for key, value in zip(keys, node.value.values, strict=True)]
-        raise ValueError("there are no VARIANTS")
+                keys = node.value.keys if isinstance(node.value, ast.Dict) else []
+                starts = [key.lineno for key in keys if key is not None]
+                return [end - start for start, end in itertools.pairwise([*starts, _end(node)])]
+        return []
 
     def private_names(self) -> list[str]:
         """What it imports of ours that isn't public."""
@@ -228,12 +229,10 @@ def measure(feature: str, base: Tree, folder: Path, scale: Scale) -> Measurement
         found.problems.append(f"it imports what is private: {', '.join(private)}")
     for message in worker(feature, tree, scale):
         match message.get("kind"):
-            case "loaded":
-                names, distinct = cast("list[str]", message["variants"]), message["distinct"]
-                if not len(names) == distinct == NUM_VARIANTS:
-                    found.problems.append(
-                        f"it has {len(names)} variants, {distinct} different ones; wanted {NUM_VARIANTS}"
-                    )
+            case "counted":
+                given, different = message["variants"], message["different"]
+                if not given == different == NUM_VARIANTS:
+                    found.problems.append(f"it has {given} variants, {different} different ones; wanted {NUM_VARIANTS}")
             case "applied":
                 row = measured_row(tree, source, message)
                 found.rows.append(row)
@@ -267,13 +266,12 @@ def measure(feature: str, base: Tree, folder: Path, scale: Scale) -> Measurement
 def measured_row(tree: Tree, source: Source, message: Message) -> Row:
     """What stands in the tree after the feature was applied so and so often."""
     changed, new = tree.changes()
-    num_variants = cast("int", message["variants"])
     return Row(
         experiments=message["experiments"],
-        variants=num_variants,
+        variants=message["variants"],
         changed=changed,
         modifier=source.modifier_lines(),
-        module=sum(new.values()) - sum(source.variant_lines()[num_variants:]),
+        module=sum(new.values()) - sum(source.variant_lines()[message["variants"] :]),
         built=message["built"],
         seconds=message["seconds"],
     )

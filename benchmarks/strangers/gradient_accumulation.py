@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar, cast
+from typing import Generic, Literal, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, Config, replace
 from ax_recipes.protocols import Loop
 from ax_trainer import Trainer
-from ax_trainer.protocols import Batch, Metrics, Model
+from ax_trainer.protocols import Batch, Metrics, Model, Params
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
 Losses: TypeAlias = tuple[jax.Array, Metrics]
@@ -39,10 +39,10 @@ class Accumulating(Config[Loop]):
 
 
 @dataclass(frozen=True)
-class Accumulated:
+class Accumulated(Generic[Params]):
     """Fits ``Model``; it is the model that it is given, with the same parameters."""
 
-    model: Model[object]
+    model: Model[Params]
     num_microbatches: int
     dtype: str
     weighted: str
@@ -52,11 +52,11 @@ class Accumulated:
         """The model's."""
         return self.model.specs()
 
-    def init(self, key: jax.Array, /) -> object:
+    def init(self, key: jax.Array, /) -> Params:
         """The model's."""
         return self.model.init(key)
 
-    def loss(self, params: object, batch: Batch, /, *, key: jax.Array, train: bool) -> Losses:
+    def loss(self, params: Params, batch: Batch, /, *, key: jax.Array, train: bool) -> Losses:
         """The mean of the microbatches' losses, and of their metrics, by their number of targets."""
         if not train:
             return self.model.loss(params, batch, key=key, train=train)
@@ -67,19 +67,19 @@ class Accumulated:
         parts = {name: x.reshape(self.num_microbatches, size, *x.shape[1:]) for name, x in batch.items()}
 
         @jax.custom_vjp
-        def mean(params: object, parts: Batch, keys: jax.Array) -> Losses:
+        def mean(params: Params, parts: Batch, keys: jax.Array) -> Losses:
             return self._forward(params, parts, keys)[0]
 
-        def backward(gradients: object, outer: Losses) -> tuple[object, None, None]:
+        def backward(gradients: Params, outer: Losses) -> tuple[Params, None, None]:
             return jax.tree.map(lambda gradient: gradient * outer[0].astype(gradient.dtype), gradients), None, None
 
         mean.defvjp(self._forward, backward)
         return mean(params, parts, jax.random.split(key, self.num_microbatches))
 
-    def _forward(self, params: object, parts: Batch, keys: jax.Array) -> tuple[Losses, object]:
+    def _forward(self, params: Params, parts: Batch, keys: jax.Array) -> tuple[Losses, Params]:
         """The losses, and the gradient of the first: one pass over the microbatches for both."""
         one = cast(
-            "Callable[[object, Batch, jax.Array], tuple[Losses, object]]",
+            "Callable[[Params, Batch, jax.Array], tuple[Losses, Params]]",
             jax.value_and_grad(lambda p, part, key: self.model.loss(p, part, key=key, train=True), has_aux=True),
         )
 

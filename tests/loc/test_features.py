@@ -1,0 +1,398 @@
+"""The strangers' features do what they say: each against a reference, or through the kit of the seam that it fits."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
+import pytest
+from ax_config import config_for
+from ax_input import ByteTokenizer
+from ax_layers import GatedFeedForward, Linear, ParamSpec, RMSNorm, functional, rotary
+from ax_layers.protocols import ArrayTree
+from ax_layers.testing import check_attention_fn, check_layer
+from ax_runtime.testing import StopAfter
+from ax_trainer import Evaluator, Learner
+from ax_trainer.testing import (
+    BigramModel,
+    MemoryCheckpointer,
+    MemorySink,
+    SingleDevice,
+    bigram_batches,
+    check_batch_source,
+    check_checkpointer,
+    check_model,
+)
+
+from benchmarks.strangers import (
+    checkpointer,
+    fp8,
+    gradient_accumulation,
+    input_pipeline,
+    lora,
+    moe,
+    optimizer,
+    qk_norm,
+    rope,
+    sliding_window,
+    trainer,
+)
+
+X = jax.random.normal(jax.random.key(0), (2, 8, 16))
+PROJECTION = {"in_dim": 16, "out_dim": (2, 4), "in_axes": ("embed",), "out_axes": ("heads", None)}
+
+
+def close(got: object, wanted: object, tolerance: float = 1e-5) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), got, wanted)
+
+
+# Rope
+
+
+def test_plain_rope_is_that_of_ax_layers() -> None:
+    x = X.reshape(2, 8, 2, 8)
+    positions = jnp.array([[3, 4, 5, 6, 7, 8, 9, 10], [0, 0, 1, 2, 100, 101, 102, 1_000]])
+    for at in (None, positions):
+        close(rope.rope(x, positions=at), rotary(x, positions=at))
+
+
+def test_interleaved_rope_turns_other_pairs() -> None:
+    x = X.reshape(2, 8, 2, 8)
+    order = np.array([0, 2, 4, 6, 1, 3, 5, 7])
+    close(rope.rope(x, positions=None, interleaved=True)[..., order], rope.rope(x[..., order], positions=None))
+
+
+def test_a_part_that_does_not_turn_stays() -> None:
+    x = X.reshape(2, 8, 2, 8)
+    turned = rope.rope(x, positions=None, fraction=0.5)
+    close(turned[..., 4:], x[..., 4:])
+    close(turned[..., :4], rope.rope(x[..., :4], positions=None))
+
+
+def test_stretched_frequencies() -> None:
+    usual = 10_000.0 ** (-jnp.arange(32, dtype=jnp.float32) / 32)
+    close(rope.interpolated(usual, factor=4.0), usual / 4)
+    close(rope.ntk_aware(usual, factor=4.0), (10_000.0 * 4 ** (32 / 31)) ** (-jnp.arange(32, dtype=jnp.float32) / 32))
+    # Llama 3.1's, as its own code has it.
+    wavelength = 2 * np.pi / np.asarray(usual)
+    smooth = (8_192 / wavelength - 1) / (4 - 1)
+    llama = np.where(wavelength < 8_192 / 4, usual, (1 - smooth) * np.asarray(usual) / 8 + smooth * np.asarray(usual))
+    llama = np.where(wavelength > 8_192, np.asarray(usual) / 8, llama)
+    close(rope.by_parts(usual, factor=8.0, length=8_192, slow=1.0, fast=4.0), llama)
+
+
+# Mixture of experts
+
+
+def _moe(**options: object) -> moe.MixtureOfExperts:
+    config = moe.MixtureOfExperts.Config(num_experts=1, top_k=1, expert=GatedFeedForward.Config(hidden_dim=24))
+    return config.clone(**options).build(dim=16)
+
+
+def test_one_expert_is_the_dense_feed_forward() -> None:
+    dense = GatedFeedForward.Config(hidden_dim=24).build(dim=16)
+    weights = dense.init(jax.random.key(1))
+    mixture = _moe()
+    params = {**mixture.init(jax.random.key(2)), "experts": jax.tree.map(lambda w: w[None], weights)}
+    close(functional(mixture)(params, None, X)[0], functional(dense)(weights, None, X)[0])
+
+
+@pytest.mark.parametrize("gating", ["softmax", "softmax of the best", "sigmoid"])
+def test_each_token_meets_its_best_experts(gating: str) -> None:
+    mixture = _moe(num_experts=4, top_k=2, gating=gating)
+    dense = GatedFeedForward.Config(hidden_dim=24).build(dim=16)
+    params = cast("dict[str, dict[str, jax.Array]]", mixture.init(jax.random.key(2)))
+    got, collected = functional(mixture)(params, None, X)
+    for row, token in itertools.product(range(2), range(8)):
+        x = X[row, token]
+        logits = np.asarray(x @ params["router"]["weight"])
+        scores = 1 / (1 + np.exp(-logits)) if gating == "sigmoid" else np.exp(logits) / np.exp(logits).sum()
+        best = np.argsort(-logits)[:2]
+        weights = scores[best] if gating == "softmax" else scores[best] / scores[best].sum()
+        expert = [jax.tree.map(lambda w, i=i: w[i], params["experts"]) for i in best]
+        outputs = [functional(dense)(w, None, x[None, None])[0][0, 0] for w in expert]
+        close(got[row, token], sum(w * y for w, y in zip(weights.tolist(), outputs, strict=True)))
+    close(collected.summaries["dropped"].mean, 0.0)
+    assert collected.outputs["aux_loss"] > 0
+
+
+def test_what_exceeds_the_capacity_is_dropped_and_counted() -> None:
+    mixture = _moe(num_experts=4, top_k=1, capacity_factor=0.25)  # one of sixteen tokens an expert
+    params = mixture.init(jax.random.key(2))
+    y, collected = functional(mixture)(params, None, X)
+    served = (jnp.abs(y).sum(axis=-1) > 0).sum()
+    assert 1 <= served <= 4
+    close(collected.summaries["dropped"].mean, 1 - served / 16)
+
+
+def test_a_mixture_is_a_layer() -> None:
+    check_layer(_moe(num_experts=3, top_k=2, shared=True), X[:, :3], tolerance=1e-3)
+
+
+# Adapters
+
+
+def _lora(*, frozen: bool) -> lora.LoRA:
+    return lora.LoRA.Config(base=Linear.Config(), rank=3, frozen=frozen).build(**PROJECTION)
+
+
+def test_an_adapter_begins_as_its_base() -> None:
+    for frozen in (True, False):
+        adapted = _lora(frozen=frozen)
+        params = adapted.init(jax.random.key(1))
+        base = Linear.Config().build(**PROJECTION)
+        close(functional(adapted)(params, None, X)[0], functional(base)(cast("ArrayTree", params["base"]), None, X)[0])
+
+
+def test_the_adapter_learns_and_a_frozen_base_does_not() -> None:
+    for frozen in (True, False):
+        adapted = _lora(frozen=frozen)
+
+        def loss(params: ArrayTree, adapted: lora.LoRA = adapted) -> jax.Array:
+            return (functional(adapted)(params, None, X)[0] ** 2).sum()
+
+        params = jax.tree.map(lambda x: x + 0.1, adapted.init(jax.random.key(1)))
+        size = jax.tree.map(lambda x: float(jnp.abs(x).max()), jax.grad(loss)(params))
+        assert (size["base"]["weight"] == 0) == frozen
+        assert size["down"]["weight"] > 0
+        assert size["up"]["weight"] > 0
+        specs = cast("Mapping[str, Mapping[str, ParamSpec]]", adapted.specs())
+        decays = {name: spec["weight"].weight_decay for name, spec in specs.items()}
+        assert decays == {"base": not frozen, "down": True, "up": True}
+
+
+def test_an_adapter_is_a_layer() -> None:
+    check_layer(_lora(frozen=False), X[:, :3], tolerance=1e-3)
+
+
+# Norms of queries and keys
+
+
+def _normed(variant: str) -> jax.Array:
+    norm = qk_norm.VARIANTS[variant].build(dim=16)
+    return functional(norm)(norm.init(jax.random.key(0)), None, X)[0]
+
+
+def test_norms() -> None:
+    reference = RMSNorm.Config(eps=1e-6).build(dim=16)
+    close(_normed("RMS"), functional(reference)(reference.init(jax.random.key(0)), None, X)[0])
+    close(_normed("RMS, gain from a half"), _normed("RMS") / 2)
+    close(_normed("layer norm"), jax.nn.standardize(X, axis=-1, epsilon=1e-6))
+    close(jnp.linalg.norm(_normed("cosine, gain 10"), axis=-1), jnp.full((2, 8), 10.0))
+
+
+@pytest.mark.parametrize("variant", ["RMS", "RMS, one gain", "layer norm, no gain", "cosine, gain from 4"])
+def test_a_norm_is_a_layer(variant: str) -> None:
+    check_layer(qk_norm.VARIANTS[variant].build(dim=16), X[:, :3], tolerance=1e-3)
+
+
+# Windows
+
+
+@pytest.mark.parametrize(
+    ("options", "sees"),
+    [
+        ({"span": 3}, lambda t, s: t - s < 3),
+        ({"span": 3, "sinks": 2}, lambda t, s: t - s < 3 or s < 2),
+        ({"span": 4, "shape": "chunk"}, lambda t, s: t // 4 == s // 4),
+        ({"span": 2, "shape": "dilated", "dilation": 3}, lambda t, s: t - s in (0, 3)),
+    ],
+)
+def test_a_window_is_a_mask(options: dict[str, int], sees: Callable[[int, int], bool]) -> None:
+    query, key, value = (np.asarray(jax.random.normal(jax.random.key(i), (1, 12, 2, 4))) for i in range(3))
+    got = sliding_window.near_attention(*map(jnp.asarray, (query, key, value)), scale=0.5, causal=True, **options)  # type: ignore[arg-type]  # of these types
+    rows, columns = np.arange(12)[:, None], np.arange(12)[None]
+    mask = np.vectorize(sees)(rows, columns) & (columns <= rows)
+    logits = np.where(mask, np.einsum("btnh,bsnh->bnts", query, key) * 0.5, -np.inf)
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    close(got, np.einsum("bnts,bsnh->btnh", weights / weights.sum(axis=-1, keepdims=True), value))
+
+
+def test_a_window_that_holds_everything_is_attention() -> None:
+    check_attention_fn(sliding_window.near_attention)
+
+
+# Optimizers
+
+
+def test_lion_is_optax_lion_and_caution_leaves_steps_out() -> None:
+    params = {"w": X}
+    ours, theirs, cautious = (
+        optimizer.scale_by_cautious_lion(cautious=False),
+        optax.scale_by_lion(b1=0.9, b2=0.99),
+        optimizer.scale_by_cautious_lion(),
+    )
+    states = [rule.init(params) for rule in (ours, theirs, cautious)]
+    for i in range(3):
+        gradients = {"w": jax.random.normal(jax.random.key(i), X.shape)}
+        updates = []
+        for j, rule in enumerate((ours, theirs, cautious)):
+            update, states[j] = rule.update(gradients, states[j], params)
+            updates.append(update["w"])
+        close(updates[0], updates[1])
+        against = updates[0] * gradients["w"] <= 0
+        assert bool((updates[2] == 0)[against].all())
+        assert bool((updates[2] != 0)[~against].all())
+
+
+# Accumulation
+
+
+def _bigram(dropout: float = 0.0) -> tuple[BigramModel, Mapping[str, np.ndarray]]:
+    batch = {name: np.array(x) for name, x in next(iter(bigram_batches(1, batch_size=8))).items()}
+    batch["targets"][1:4, :5] = -1  # microbatches differ in how many targets they have
+    return BigramModel(dropout=dropout), batch
+
+
+@pytest.mark.parametrize("num_microbatches", [2, 4, 8])
+def test_microbatches_give_the_step_of_the_whole_batch(num_microbatches: int) -> None:
+    model, batch = _bigram()
+    cut = gradient_accumulation.Accumulated(model, num_microbatches, "float32", "by target", 1)
+    params, key = model.init(jax.random.key(0)), jax.random.key(1)
+    step = jax.value_and_grad(lambda m, p: m.loss(p, batch, key=key, train=True), argnums=1, has_aux=True)
+    close(step(cut, params), step(model, params))
+
+
+def test_an_accumulated_model_is_a_model() -> None:
+    model, batch = _bigram(dropout=0.1)
+    check_model(gradient_accumulation.Accumulated(model, 4, "float32", "by target", 1), batch)
+
+
+def test_rows_that_do_not_divide_are_refused() -> None:
+    model, batch = _bigram()
+    cut = gradient_accumulation.Accumulated(model, 3, "float32", "by target", 1)
+    with pytest.raises(ValueError, match="a batch of 8 rows can't be cut into 3"):
+        cut.loss(model.init(jax.random.key(0)), batch, key=jax.random.key(1), train=True)  # type: ignore[arg-type]
+
+
+# Rounded numbers
+
+
+@pytest.mark.parametrize(("format", "bits"), [("float8_e4m3fn", 3), ("float8_e5m2", 2)])
+@pytest.mark.parametrize("scaling", ["tensor", "vector", "block of 32"])
+def test_rounding_is_as_exact_as_the_format(format: fp8.Format, bits: int, scaling: fp8.Scaling) -> None:
+    x = jax.random.uniform(jax.random.key(0), (64, 5), minval=0.1, maxval=10.0)
+    off = jnp.abs(fp8.rounded(x, format, scaling) - x) / x
+    assert 2.0 ** -(bits + 3) < off.max() <= 2.0 ** -(bits + 1) * 1.001
+    close(jax.grad(lambda x: (fp8.rounded(x, format, scaling) ** 2).sum())(x), 2 * fp8.rounded(x, format, scaling))
+
+
+def test_a_scale_a_vector_keeps_small_vectors() -> None:
+    x = jnp.ones((32, 2)) * jnp.array([[1e-6, 1.0]])
+    assert float(fp8.rounded(x, "float8_e4m3fn", "tensor")[0, 0]) == 0.0
+    close(fp8.rounded(x, "float8_e4m3fn", "vector") / x, jnp.ones_like(x))
+
+
+def test_a_quantised_projection_is_near_the_exact_one() -> None:
+    exact = Linear.Config().build(**PROJECTION)
+    for config in fp8.VARIANTS.values():
+        quantised = config.build(**PROJECTION)
+        params = quantised.init(jax.random.key(1))
+        got, wanted = (functional(layer)(params, None, X)[0] for layer in (quantised, exact))
+        assert jnp.linalg.norm(got.astype(jnp.float32) - wanted) < 0.12 * jnp.linalg.norm(wanted)
+
+
+def test_gradients_are_rounded_on_their_way_back() -> None:
+    weights = jnp.array([1.0, 1.1, 1.9, 2.0])
+    gradient = jax.grad(lambda x: (fp8.with_rounded_gradient(x) * weights).sum())(jnp.zeros(4))
+    close(gradient, jnp.array([1.0, 1.0, 2.0, 2.0]), 0.15)
+    assert not np.allclose(gradient, weights)
+
+
+# Input
+
+
+@pytest.mark.parametrize("order", ["random", "in a row", "a stripe a row"])
+def test_windows_are_of_the_text_and_go_on_where_they_were(order: str) -> None:
+    config = input_pipeline.WindowInput.Config(seq_length=16, batch_size=4, holdout_fraction=0.1)
+    pipeline = config.clone(order=order).build(tokenizer=ByteTokenizer())
+    check_batch_source(pipeline.train)
+    text = b"".join(file.read_bytes() for file in sorted(Path(json.__file__).parent.rglob("*.py")))
+    batch = next(pipeline.train())
+    for row, targets in zip(batch["tokens"], batch["targets"], strict=True):
+        if max(row) < 256:  # no document ends in it
+            assert bytes(row.tolist()) in text
+        assert list(row[1:]) == list(targets[:-1])
+    assert pipeline.batch_shape == (4, 16)
+    assert 0.99 < pipeline.bytes_per_token <= 1
+    held_out = pipeline.validation(max_batches=2)
+    assert len(held_out) == 2
+    assert len(pipeline.validation()) > 2
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("variant", ["10", "3 in the background, compressed"])
+def test_states_come_back(variant: str, tmp_path: Path) -> None:
+    check_checkpointer(lambda: checkpointer.VARIANTS[variant].build(folder=tmp_path))
+
+
+def test_old_states_go(tmp_path: Path) -> None:
+    store = checkpointer.NpzCheckpointer.Config(keep_last=2, keep_every=4).build(folder=tmp_path)
+    for step in range(1, 9):
+        store.save(step, {"x": X}, {})
+    assert sorted(int(file.stem) for file in tmp_path.iterdir()) == [4, 7, 8]
+    assert store.restore_part(7, {"x": jax.ShapeDtypeStruct(X.shape, X.dtype)})["x"].shape == X.shape
+
+
+# The trainer
+
+
+class Batches:
+    """Batch after batch; its state is the number given."""
+
+    def __init__(self) -> None:
+        self._all = list(itertools.islice(bigram_batches(8, batch_size=8), 8))
+        self._at = 0
+
+    def __next__(self) -> Mapping[str, np.ndarray]:
+        self._at += 1
+        return self._all[self._at - 1]
+
+    def get_state(self) -> bytes:
+        return str(self._at).encode()
+
+    def set_state(self, state: bytes, /) -> None:
+        self._at = int(state)
+
+
+def _train(store: MemoryCheckpointer, *, num_steps: int, **options: object) -> MemorySink:
+    learner = Learner.Config(schedule=config_for(optax.constant_schedule)(1e-2), clip_norm=1.0)
+    sink = MemorySink()
+    loop = (
+        trainer.SmallTrainer.Config(optimizer=learner)
+        .clone(**options)
+        .build(
+            num_steps=num_steps,
+            model=BigramModel(),
+            partitioner=SingleDevice(),
+            batches=Batches(),
+            evaluators={"validation": Evaluator(lambda: [Batches()._all[7]])},
+            checkpointer=store,
+            sinks=[sink],
+            hooks=(),
+            stop=StopAfter(10**9),
+            derive={},
+        )
+    )
+    assert loop.run().step == num_steps
+    return sink
+
+
+@pytest.mark.parametrize("options", [{}, {"average": 0.9, "skip_broken": True}])
+def test_a_run_goes_on_as_if_it_had_not_stopped(options: dict[str, object]) -> None:
+    whole, parts = MemoryCheckpointer(), MemoryCheckpointer()
+    losses = _train(whole, num_steps=6, **options).history("train")
+    first = _train(parts, num_steps=3, **options).history("train")
+    second = _train(parts, num_steps=6, **options).history("train")
+    assert losses == {**first, **second}
+    assert losses[6] < losses[1]
+    close(whole.steps[6][0], parts.steps[6][0], 0.0)
