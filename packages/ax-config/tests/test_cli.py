@@ -152,9 +152,12 @@ def test_explain_tells_the_chain(run: Run) -> None:
     result = run("explain", "mine:house", "height", "--apply", "mine:higher", "--set", "height=9")
     assert result.status == 0
     lines = result.out.splitlines()
-    assert lines[0] == "height = 9.0"
-    assert "by --set height=9" in lines[2]
-    assert any("higher" in line and "mine.py:" in line for line in lines)
+    assert lines[:3] == ["height = 9.0", "  set to 9.0", "      by --set height=9"]
+    assert lines[3].startswith("  set to 3.5  [mine.py:")
+    assert lines[4].startswith("      by higher")
+    assert lines[5].startswith("  default 2.5  [things.py:")
+    result = run("explain", "mine:house", "height", "--apply", "mine:higher(by=2.0)")
+    assert result.out.splitlines()[2] == "      by modify higher(by=2.0)"
     assert run("explain", "mine:house", "rooms[*].name").out.count(" = ") == 2
 
 
@@ -175,7 +178,7 @@ def test_golden_write_check_show(run: Run, folder: Path) -> None:
     result = run("golden", "show", "mine:ALL")
     assert (result.status, result.out) == (
         0,
-        "copy  as it was\nhouse  as it was\nsmall/cottage  drifted, 1 changes\n",
+        "copy  as it was\nhouse  as it was\nsmall/cottage  drifted, 1 change\n",
     )
 
 

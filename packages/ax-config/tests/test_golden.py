@@ -39,6 +39,7 @@ def test_drift_is_told_as_a_diff_and_accepted_by_writing(folder: Path) -> None:
     assert str(drift) == (f"house: differs from {folder / 'house.txt'}\n    the root\n      ~ height  2.5 → 3.0")
     assert "\x1b[33m" in drift.render(colour=True)
     assert golden.write(higher, folder, command="make goldens") == [drift]
+    assert drift.render_accepted(colour=False).startswith(f"house: accepted {folder / 'house.txt'}\n    the root\n")
     assert golden.check(higher, folder) == []
 
 
@@ -99,7 +100,7 @@ def test_the_plugin_fails_writes_and_passes(session: pytest.Pytester) -> None:
     )
     result = session.runpytest_inprocess("--golden-write")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*golden configs written*", "house: there is no *", "room: there is no *"])
+    result.stdout.fnmatch_lines(["*golden configs written*", "house: new file *goldens/house.txt", "room: new file *"])
     session.runpytest_inprocess().assert_outcomes(passed=2)
     file = session.path / "goldens" / "small" / "plain.txt"
     assert file.read_text().startswith("# golden config; accept a change with: pytest test_the_plugin")

@@ -129,10 +129,10 @@ def _own(owner: Config[object], path: str, name: str, rest: list[str | int]) -> 
     for code, lasti, actors, what, before in _entries(owner._ax_log):
         if what == name:
             how = "opened" if value is Nothing else "set"
-            yield Step(path, _at(value, rest), how, _names(actors), _place(code, lasti))
+            yield Step(path, _at(value, rest), how, _names(actors), place(code, lasti))
             value = before
         elif isinstance(what, tuple) and name in what:
-            yield Step(path, _at(value, rest), "given", _names(actors), _place(code, lasti))
+            yield Step(path, _at(value, rest), "given", _names(actors), place(code, lasti))
             return
     if value is Nothing:
         return
@@ -151,7 +151,7 @@ def _replaced(owner: Config[object], path: str, name: str, rest: list[str | int]
         if what != name:
             continue
         if not _holds(before, part):
-            yield Step(path, f"{shown(before)} → {shown(value)}", "replaced", _names(actors), _place(code, lasti))
+            yield Step(path, f"{shown(before)} → {shown(value)}", "replaced", _names(actors), place(code, lasti))
             with contextlib.suppress(ConfigError, AttributeError):  # nothing of that name in what stood there
                 yield from _history(before, rest, path)
         value = before
@@ -169,7 +169,7 @@ def _holds(value: object, part: object) -> bool:
 def _created(node: Config[object], path: str) -> Step:
     for code, lasti, actors, what, _ in _entries(node._ax_log):
         if isinstance(what, tuple):
-            return Step(path, shown(node), "given", _names(actors), _place(code, lasti))
+            return Step(path, shown(node), "given", _names(actors), place(code, lasti))
     return Step(path, shown(node), "read", (), "")
 
 
@@ -212,7 +212,8 @@ def _name_of(who: object) -> str:
     return f"{name}  [{_short(code.co_filename)}:{code.co_firstlineno}]" if isinstance(code, CodeType) else str(name)
 
 
-def _place(code: CodeType, lasti: int) -> str:
+def place(code: CodeType, lasti: int) -> str:
+    """The file, line and function of an instruction."""
     line = next((last for start, end, last in code.co_lines() if start <= lasti < end), None)
     inside = "" if code.co_qualname == "<module>" else f" in {code.co_qualname}"
     return f"{_short(code.co_filename)}:{line}{inside}"

@@ -28,6 +28,8 @@ _WORDS = {"True": True, "False": False, "None": None}
 def loads(text: str) -> Config[object]:
     """The config that ``dumps`` wrote. Fields that the text doesn't mention have their defaults.
 
+    It imports the modules that the text names, so load only texts that you trust.
+
     Raises:
         TextError: The text is no config; the message names the line.
     """

@@ -56,8 +56,15 @@ class Drift(NamedTuple):
             return f"{self.name}: there is no {self.file}"
         if self.kind == "stale":
             return f"{self.name}: no config has this name any more, but there is {self.file}"
-        lines = render_diff(self.changes, colour=colour).splitlines()
-        return "\n".join([f"{self.name}: differs from {self.file}", *(f"    {line}" for line in lines)])
+        return "\n".join([f"{self.name}: differs from {self.file}", *self._diff(colour)])
+
+    def render_accepted(self, *, colour: bool) -> str:
+        """What ``write`` did about it."""
+        done = {"missing": "new file", "stale": "removed", "drifted": "accepted"}[self.kind]
+        return "\n".join([f"{self.name}: {done} {self.file}", *self._diff(colour)])
+
+    def _diff(self, colour: bool) -> list[str]:
+        return [f"    {line}" for line in render_diff(self.changes, colour=colour).splitlines()]
 
 
 def check(configs: Configs, folder: Path) -> list[Drift]:

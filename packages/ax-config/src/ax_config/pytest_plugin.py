@@ -82,7 +82,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.stash[_written]:
         terminalreporter.section("golden configs written")
         for drift in config.stash[_written]:
-            terminalreporter.write_line(str(drift))
+            terminalreporter.write_line(drift.render_accepted(colour=False))
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ax_config._explain import explain
+from ax_config._explain import Explanation, explain, place
 from ax_config._override import matching_paths
+from ax_config._provenance import Nothing, logged
 
 from ._terminal import BOLD, paint, wants_colour
 from ._tree import add_changes, add_source, config_of
@@ -24,8 +25,20 @@ def run(args: argparse.Namespace) -> int:
     """Print it."""
     config = config_of(args)
     for path in [""] if args.path == "." else matching_paths(config, args.path):
-        first, *rest = str(explain(config, path)).splitlines()
+        first, *rest = str(_without_this_command(explain(config, path))).splitlines()
         print(paint(first, BOLD, colour=wants_colour(args.colour)))
         for line in rest:
             print(line)
     return 0
+
+
+def _without_this_command(told: Explanation) -> Explanation:
+    """What the command line set was set by whoever called ``main``, which is no place in anybody's code."""
+    entry = logged(None, "", Nothing, 1)
+    assert entry is not None
+    here = place(*entry[:2])
+    steps = []
+    for step in told.steps:
+        by = tuple(who.removesuffix(f"  [{here}]") for who in step.by)
+        steps.append(step._replace(by=by, where="" if by and step.where == here else step.where))
+    return told._replace(steps=tuple(steps))

@@ -41,18 +41,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         drifts = golden.check(configs, args.dir)
     if args.action == "show":
-        kinds = {
-            drift.name: f"{drift.kind}, {len(drift.changes)} changes" if drift.changes else drift.kind
-            for drift in drifts
-        }
-        for name in sorted({*configs, *kinds}):
-            print(f"{name}  {paint(kinds.get(name, 'as it was'), RED if name in kinds else GREEN, colour=colour)}")
+        states = {drift.name: _state(drift) for drift in drifts}
+        for name in sorted({*configs, *states}):
+            print(f"{name}  {paint(states.get(name, 'as it was'), RED if name in states else GREEN, colour=colour)}")
         return 0
     for drift in drifts:
-        print(drift.render(colour=colour))
+        print(drift.render_accepted(colour=colour) if args.action == "write" else drift.render(colour=colour))
     if args.action == "write":
-        print(f"{len(drifts)} of {len(configs)} configs written or removed in {args.dir}")
         return 0
     if drifts:
         print(f"\nto accept: {command}")
     return 1 if drifts else 0
+
+
+def _state(drift: golden.Drift) -> str:
+    num = len(drift.changes)
+    return f"{drift.kind}, {num} change{'s' if num > 1 else ''}" if num else drift.kind
