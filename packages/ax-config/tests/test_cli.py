@@ -52,6 +52,9 @@ def broken():
     raise RuntimeError("out of paint")
 
 
+FAILS = {"bad": broken}
+
+
 class Helped(Config[object]):
     width: int = field(default=3, help="how wide it is")
 
@@ -213,6 +216,7 @@ def test_sweep_names_and_writes(run: Run, folder: Path) -> None:
         (["show", "mine:house", "--apply", "mine:HOUSE"], "mine:HOUSE is no modifier"),
         (["show", "mine:house", "height", "--format", "yaml"], "height is no config"),
         (["show", "mine:broken"], "RuntimeError: out of paint (--debug shows where)"),
+        (["golden", "check", "mine:FAILS"], "out of paint (--debug shows where); in the golden config 'bad'"),
         (["golden", "check", "mine:house"], "gives no mapping of names to configs"),
         (["sweep", "mine:house", "height=uniform(0,1)"], "needs --sample"),
         (["sweep", "mine:house", "height=2,3", "rooms[0].name=a", "--zip"], "2 of height and 1 of rooms[0].name"),

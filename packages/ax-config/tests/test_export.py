@@ -7,11 +7,11 @@ import math
 
 import pytest
 import yaml
-from ax_config import TextError, config_for, to_json, to_plain, to_yaml
+from ax_config import Config, TextError, config_for, to_json, to_plain, to_yaml, values_of
 from hypothesis import given
 from hypothesis import strategies as st
-from test_text import houses
 from things import Bulb, Colour, House, Room, Size, house, paint
+from trees import parts
 
 
 def test_the_shape() -> None:
@@ -122,11 +122,15 @@ def test_yaml_and_json_say_what_plain_data_says(value: object) -> None:
     plain = to_plain(config)
     assert repr(yaml.safe_load(to_yaml(config))) == repr(plain)
     assert repr(json.loads(to_json(config))) == repr(plain)
+    (to_json(config) + to_yaml(config)).encode()
 
 
-@given(houses)
-def test_whole_trees_too(config: House.Config) -> None:
-    assert yaml.safe_load(to_yaml(config)) == to_plain(config) == json.loads(to_json(config))
+@given(parts)
+def test_whole_trees_too(config: Config[object]) -> None:
+    plain = to_plain(config)
+    assert repr(yaml.safe_load(to_yaml(config))) == repr(plain) == repr(json.loads(to_json(config)))
+    values = values_of(config)
+    assert [name for name, value in plain.items() if name in values and value != {"$open": True}] == list(values)
 
 
 def test_nan_is_written() -> None:

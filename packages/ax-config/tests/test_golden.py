@@ -67,6 +67,16 @@ def test_a_file_that_names_a_class_that_is_gone_still_gives_a_diff(folder: Path)
     ]
 
 
+def test_a_config_that_fails_is_named_and_nothing_is_written(folder: Path) -> None:
+    def broken() -> House.Config:
+        raise RuntimeError("out of paint")
+
+    with pytest.raises(RuntimeError) as caught:
+        golden.write({"house": lambda: house().clone(height=9.0), "new": broken}, folder, command="make goldens")
+    assert caught.value.__notes__ == ["in the golden config 'new'"]
+    assert golden.check(CONFIGS, folder) == []
+
+
 @pytest.mark.parametrize("name", ["", "/etc/x", "../x", "a/../b", "a//b", "a b", "."])
 def test_names_stay_in_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="golden"):

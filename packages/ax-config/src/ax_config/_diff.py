@@ -126,17 +126,15 @@ class _Comparison:
                 self.compare(f"{path_a}[{i}]", a[i], f"{path_b}[{j}]", b[j])
 
     def _aligned(self, a: Sequence[object], b: Sequence[object]) -> Iterator[tuple[int | None, int | None]]:
+        """Which items stand for the same thing, None for nothing; without the equal ones at both ends."""
         if len(a) == len(b):
             yield from zip(range(len(a)), range(len(b)), strict=True)
             return
         short = min(len(a), len(b))
         head = next((i for i in range(short) if not same(a[i], b[i])), short)
         tail = next((i for i in range(short - head) if not same(a[-1 - i], b[-1 - i])), short - head)
-        yield from zip(range(head), range(head), strict=True)
-        middle_a, middle_b = a[head : len(a) - tail], b[head : len(b) - tail]
-        for i, j in self._cheapest(middle_a, middle_b):
+        for i, j in self._cheapest(a[head : len(a) - tail], b[head : len(b) - tail]):
             yield None if i is None else i + head, None if j is None else j + head
-        yield from zip(range(len(a) - tail, len(a)), range(len(b) - tail, len(b)), strict=True)
 
     def _cheapest(self, a: Sequence[object], b: Sequence[object]) -> Sequence[tuple[int | None, int | None]]:
         """The pairing, in order, that leaves the fewest lines to tell."""

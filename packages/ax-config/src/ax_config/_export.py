@@ -44,7 +44,10 @@ def to_json(config: Config[object]) -> str:
     """``to_plain`` as JSON, indented."""
     import json
 
-    return json.dumps(to_plain(config), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(to_plain(config), indent=2, ensure_ascii=False)
+    if re.search("[\ud800-\udfff]", text):  # halves of characters, which no file holds
+        text = json.dumps(to_plain(config), indent=2)
+    return f"{text}\n"
 
 
 def to_yaml(config: Config[object]) -> str:

@@ -77,7 +77,7 @@ def check(configs: Configs, folder: Path) -> list[Drift]:
     Returns:
         What doesn't agree: nothing, if all is well.
     """
-    drifts = [drift for name, make in configs.items() if (drift := check_one(name, make(), folder))]
+    drifts = [drift for name in configs if (drift := check_one(name, _made(name, configs), folder))]
     return [*drifts, *_stale(configs, folder)]
 
 
@@ -101,7 +101,8 @@ def write(configs: Configs, folder: Path, *, command: str) -> list[Drift]:
     Returns:
         What didn't agree before.
     """
-    drifts = [drift for name, make in configs.items() if (drift := write_one(name, make(), folder, command=command))]
+    made = {name: _made(name, configs) for name in configs}  # all, before any file is touched
+    drifts = [drift for name, config in made.items() if (drift := write_one(name, config, folder, command=command))]
     stale = _stale(configs, folder)
     for drift in stale:
         drift.file.unlink()
@@ -137,6 +138,14 @@ def file_of(name: str, folder: Path) -> Path:
     if not _NAME.fullmatch(name) or any(part.strip(".") == "" for part in name.split("/")):
         raise ConfigError(f"{name!r} can't name a golden config: letters, digits and . + = , @ - _ between slashes")
     return folder / f"{name}.txt"
+
+
+def _made(name: str, configs: Configs) -> Config[object]:
+    try:
+        return configs[name]()
+    except Exception as e:
+        e.add_note(f"in the golden config {name!r}")
+        raise
 
 
 def _stale(configs: Configs, folder: Path) -> list[Drift]:

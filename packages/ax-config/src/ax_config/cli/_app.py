@@ -68,6 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.debug:
             raise
         told = str(e) if isinstance(e, ConfigError) else f"{type(e).__name__}: {e} (--debug shows where)"
-        print(f"ax-config: {told}", file=sys.stderr)
+        print("; ".join([f"ax-config: {told}", *getattr(e, "__notes__", ())]), file=sys.stderr)
         return 2
     return status
