@@ -302,7 +302,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
         if value is REQUIRED:
             return
         try:
-            value = cls.check_of(name)(value)
+            value = (cls.__ax_checks__.get(name) or cls.check_of(name))(value)
         except MismatchError as e:
             kind = type(value).__qualname__
             because = f": {e}" if str(e) else ""

@@ -31,6 +31,17 @@ _HERE = __file__[: -len("_provenance.py")]
 _actors: ContextVar[Actors] = ContextVar("ax_config_actors", default=None)
 
 
+class _Inside(dict[str, bool]):
+    """Whether a file belongs to this package."""
+
+    def __missing__(self, filename: str) -> bool:
+        self[filename] = filename.startswith(_HERE)
+        return self[filename]
+
+
+_inside = _Inside()
+
+
 class Nothing:
     """Stands in a log for a field that was not set before."""
 
@@ -49,7 +60,7 @@ def logged(log: Log, name: str | tuple[str, ...], before: object, depth: int) ->
     """``log`` with an entry on top, set by the first caller outside this package, ``depth`` frames up or more."""
     frame = sys._getframe(depth)
     code = frame.f_code
-    while code.co_filename.startswith(_HERE) and frame.f_back is not None:
+    while _inside[code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
         code = frame.f_code
     if log is None or log[6] >= _LONGEST:

@@ -1,11 +1,11 @@
 """The modifiers that others are made of. The functions make them; the classes give them their names in texts.
 
-    chain(a, b)                          one after the other
-    when(target, a, otherwise=b)         if the tree has such a part
-    for_each(target, a)                  on each such part
-    replacing(target, new)               put another part in place
-    setting(target, name=value)          set fields
-    overriding("path=value")             as on a command line
+- ``chain(a, b)``: one after the other
+- ``when(target, a, otherwise=b)``: if the tree has such a part
+- ``for_each(target, a)``: on each such part
+- ``replacing(target, new)``: put another part in place
+- ``setting(target, name=value)``: set fields
+- ``overriding("path=value")``: as on a command line
 """
 
 from __future__ import annotations
