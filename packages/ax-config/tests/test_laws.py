@@ -15,6 +15,7 @@ from ax_config import (
     Modifier,
     NoMatchError,
     chain,
+    config_for,
     diff,
     dumps,
     fingerprint,
@@ -24,6 +25,7 @@ from ax_config import (
     leaves,
     loads,
     map_values,
+    modifier_for,
     override,
     path_of,
     set_at,
@@ -33,7 +35,22 @@ from ax_config import (
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from trees import KINDS, Branch, Leaf, changed, modifiers, parts, settings_of_leaves, texts, trees, values
+from trees import (
+    KINDS,
+    Branch,
+    Leaf,
+    changed,
+    confusable,
+    gather,
+    modifiers,
+    parts,
+    settings_of_leaves,
+    texts,
+    trees,
+    twins_of,
+    values,
+    wrap,
+)
 
 SCALAR = {"width", "flag", "count", "ratio", "name", "raw", "limit", "mode", "x", "by", "note"}
 law = settings(deadline=None, max_examples=40)
@@ -75,13 +92,24 @@ def test_the_text_gives_the_tree_back(config: Config[object]) -> None:
     assert_apart(config, again)
 
 
+def assert_equality_is_of_texts(a: Config[object], b: Config[object]) -> None:
+    same = a == b
+    assert same == (b == a) == (dumps(a) == dumps(b)) == (fingerprint(a) == fingerprint(b)) == (diff(a, b) == [])
+
+
 @law
 @given(trees, st.data())
 def test_equal_trees_have_equal_texts_and_no_differences(a: Config[object], data: st.DataObject) -> None:
-    b = changed(a, data)
-    same = a == b
-    assert same == (b == a) == (dumps(a) == dumps(b)) == (fingerprint(a) == fingerprint(b)) == (diff(a, b) == [])
-    assert diff(a, a) == []
+    assert_equality_is_of_texts(a, changed(a, data))
+    assert_equality_is_of_texts(a, a.clone())
+
+
+@settings(law, max_examples=200)
+@given(confusable, st.data())
+def test_equal_values_have_equal_texts_and_no_differences(value: object, data: st.DataObject) -> None:
+    twin = data.draw(twins_of(value))
+    assert_equality_is_of_texts(Leaf.Config(anything=value), Leaf.Config(anything=twin))
+    assert_equality_is_of_texts(config_for(gather)(value), config_for(gather)(twin))
 
 
 @law
@@ -314,6 +342,13 @@ def test_nothing_chained_is_the_identity(tree: Config[object], modifier: Modifie
 @given(trees, modifiers, modifiers, modifiers)
 def test_chaining_is_associative(tree: Config[object], a: Modifier, b: Modifier, c: Modifier) -> None:
     assert chain(a, chain(b, c))(tree) == chain(chain(a, b), c)(tree) == chain(a, b, c)(tree) == c(b(a(tree)))
+
+
+@law
+@given(trees)
+def test_for_each_reaches_every_part_once(tree: Config[object]) -> None:
+    wrapped = for_each("**", modifier_for(wrap, name="outer"))(tree)
+    assert len(nodes(wrapped)) == 2 * len(nodes(tree))
 
 
 @law

@@ -139,6 +139,33 @@ values = st.recursive(things, _containers, max_leaves=4)
 """Values that hold no config."""
 
 
+_confusable = st.sampled_from([0, 0.0, -0.0, False, 1, 1.0, True, float("nan"), "", b"", Point(0.0), Point(-0.0)])
+confusable = st.recursive(_confusable, _containers, max_leaves=4)
+"""Values many of which Python takes for equal, though they are not the same."""
+
+
+def twins_of(value: object) -> st.SearchStrategy[object]:
+    """Values that are easily taken for ``value``: of another type, in another order, or with such a value inside."""
+    twins: st.SearchStrategy[object] = st.just(value) | _confusable
+    if isinstance(value, dict):
+        twins |= st.just(dict(reversed(value.items())))
+        for key, item in value.items():
+            twins |= st.builds(_with_item, st.just(value), st.just(key), twins_of(item))
+    elif isinstance(value, list | tuple):
+        twins |= st.sampled_from([list(value), tuple(value)])
+        for i, item in enumerate(value):
+            twins |= st.builds(_with_item, st.just(value), st.just(i), twins_of(item))
+    return twins
+
+
+def _with_item(container: object, key: object, item: object) -> object:
+    if isinstance(container, dict):
+        return {**container, key: item}
+    assert isinstance(container, list | tuple)
+    items = [item if i == key else old for i, old in enumerate(container)]
+    return items if isinstance(container, list) else tuple(items)
+
+
 KINDS: dict[str, st.SearchStrategy[object]] = {
     "width": st.integers(),
     "flag": st.booleans(),
