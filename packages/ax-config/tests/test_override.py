@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import things
 from ax_config import (
+    REQUIRED,
     Config,
     ConfigError,
     FieldTypeError,
@@ -30,7 +31,7 @@ from trees import Branch, Leaf
     ("text", "value"),
     [
         ("rooms[1].lamp=new things:Candle.Config", Candle.Config()),
-        ("rooms[0].dimmer=call things:linear", config_for(linear)(*())),
+        ("rooms[0].dimmer=call things:linear", config_for(linear)(REQUIRED)),
         ("rooms[0].dimmer=partial things:linear", partial_for(linear)),
         ("check=name things:linear", linear),
         ("check=things:linear", linear),

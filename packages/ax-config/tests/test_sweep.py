@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from ax_config import ConfigError, NoMatchError, config_for, dumps, loads, overriding, setting
+from ax_config import REQUIRED, ConfigError, NoMatchError, config_for, dumps, loads, overriding, setting
 from ax_config.sweeps import (
     Sweep,
     axis,
@@ -83,7 +83,7 @@ def test_values_are_told_in_few_characters() -> None:
         Candle.Config(),
         Bulb.Config(),
         Bulb.Config(watts=1),
-        config_for(linear)(),
+        config_for(linear)(REQUIRED),
     ]
     values += ["a/b c", linear, "", "x" * 99]
     assert [variant.name.partition("=")[2] for variant in axis("x", values)] == [
