@@ -13,6 +13,10 @@ modifier that puts one into any config. For each feature this
 
 The modifier's lines are counted in the syntax tree: from ``def`` to the end of the body, docstring and blank lines not
 counted. It exits with 1 if a line of an existing module changed, a modifier is longer than 10 lines, or a config failed.
+
+    python benchmarks/loc_complexity.py                       all of it, up to 1,000 × 10 configs a feature
+    python benchmarks/loc_complexity.py --quick               up to 10 × 10
+    python benchmarks/loc_complexity.py --features moe,lora   these alone
 """
 
 from __future__ import annotations
@@ -209,26 +213,11 @@ def mentions_of_strangers(tree: Tree) -> list[str]:
 
 def measure(feature: str, base: Tree, folder: Path, scale: Scale) -> Measurement:
     """Add a feature to a clone of the base, and apply it there."""
-    tell = f"{feature.replace('_', ' ')}:"
-    found = Measurement(feature)
-    subprocess.run(["git", "clone", "-q", "--shared", str(base.folder), str(folder)], check=True)
-    tree = Tree(folder)
-    file = STRANGERS / f"{feature}.py"
-    (folder / STRANGERS).mkdir(parents=True)
-    shutil.copy(ROOT / file, folder / file)
-    tree.git("add", "--", str(file))
-    patch = (ROOT / file).with_suffix(".patch")
-    if patch.exists():
-        tree.git("apply", "--index", str(patch))
+    found, tree = Measurement(feature), with_feature(feature, base, folder)
+    source = Source((folder / STRANGERS / f"{feature}.py").read_text("utf-8"))
     status = tree.git("status", "--porcelain", "packages")
-
-    source = Source((folder / file).read_text("utf-8"))
-    if source.modifier_lines() > LONGEST_MODIFIER:
-        found.problems.append(f"its modifier has {source.modifier_lines()} lines, more than {LONGEST_MODIFIER}")
-    if private := source.private_names():
-        found.problems.append(f"it imports what is private: {', '.join(private)}")
     for message in worker(feature, tree, scale):
-        match message.get("kind"):
+        match message["kind"]:
             case "counted":
                 given, different = message["variants"], message["different"]
                 if not given == different == NUM_VARIANTS:
@@ -236,31 +225,57 @@ def measure(feature: str, base: Tree, folder: Path, scale: Scale) -> Measurement
             case "applied":
                 row = measured_row(tree, source, message)
                 found.rows.append(row)
-                print(
-                    f"{tell} {row.built:,} of {row.experiments:,} × {row.variants} built in {row.seconds:.1f} s",
-                    file=sys.stderr,
-                )
+                tell(feature, f"{row.built:,} of {row.experiments:,} × {row.variants} built in {row.seconds:.1f} s")
             case "traced":
                 found.traced.append(message["variant"])
             case "trained":
                 found.trained.append(message)
                 losses = " → ".join(f"{loss:.3f}" for loss in message["losses"])
-                print(f"{tell} trained {message['variant']!r}, loss {losses}", file=sys.stderr)
+                tell(feature, f"trained {message['variant']!r}, loss {losses}")
             case _:
                 found.problems.append(f"{message['what']}: {message['error']}")
-    found.problems += [
-        f"{lines} lines changed in {name}, a module that existed"
-        for name, lines in {name: n for row in found.rows for name, n in row.changed.items()}.items()
-    ]
-    if tree.git("status", "--porcelain", "packages") != status:
-        found.problems.append(f"applying it left traces: {tree.git('status', '--porcelain', 'packages').split()}")
-    for row in found.rows:
-        if row.built != row.experiments * row.variants:
-            found.problems.append(f"{row.built} of {row.experiments} × {row.variants} configs were built")
-    if len(found.rows) != len(scale.experiments) * len(scale.variants) or len(found.trained) != scale.samples:
-        found.problems.append("not all was done")
+    found.problems += broken_rules(found, source, scale)
+    if (after := tree.git("status", "--porcelain", "packages")) != status:
+        found.problems.append(f"applying it left traces in the packages: {after.split()}")
     shutil.rmtree(folder)
     return found
+
+
+def with_feature(feature: str, base: Tree, folder: Path) -> Tree:
+    """A clone of the base, to which the feature's file is added and, if it has one, its patch applied."""
+    base.git("clone", "-q", "--shared", str(base.folder), str(folder))
+    tree, file = Tree(folder), STRANGERS / f"{feature}.py"
+    (folder / STRANGERS).mkdir(parents=True)
+    shutil.copy(ROOT / file, folder / file)
+    tree.git("add", "--", str(file))
+    if (patch := (ROOT / file).with_suffix(".patch")).exists():
+        tree.git("apply", "--index", str(patch))
+    return tree
+
+
+def broken_rules(found: Measurement, source: Source, scale: Scale) -> Iterator[str]:
+    """What of that which was found may not be."""
+    for name, lines in {name: lines for row in found.rows for name, lines in row.changed.items()}.items():
+        yield f"{lines} lines changed in {name}, a module that existed"
+    if source.modifier_lines() > LONGEST_MODIFIER:
+        yield f"its modifier has {source.modifier_lines()} lines, more than {LONGEST_MODIFIER}"
+    if private := source.private_names():
+        yield f"it imports what is private: {', '.join(private)}"
+    for row in found.rows:
+        if row.built != row.experiments * row.variants:
+            yield f"{row.built} of {row.experiments} × {row.variants} configs were built"
+    for what, done, wanted in (
+        ("sizes were measured", found.rows, len(scale.experiments) * len(scale.variants)),
+        ("samples were traced", found.traced, scale.samples),
+        ("samples were trained", found.trained, scale.samples),
+    ):
+        if len(done) != wanted:
+            yield f"{len(done)} of {wanted} {what}"
+
+
+def tell(feature: str, what: str) -> None:
+    """Progress."""
+    print(f"{feature.replace('_', ' ')}: {what}", file=sys.stderr)
 
 
 def measured_row(tree: Tree, source: Source, message: Message) -> Row:
@@ -286,10 +301,8 @@ def worker(feature: str, tree: Tree, scale: Scale) -> Iterator[Message]:
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",  # each program runs a few times only
     }
-    numbers = [
-        *map(str, ("--experiments", *scale.experiments, "--variants", *scale.variants, "--samples", scale.samples))
-    ]
-    command = [sys.executable, "-m", "benchmarks.loc_worker", feature, *numbers]
+    sizes = ("--experiments", *scale.experiments, "--variants", *scale.variants, "--samples", scale.samples)
+    command = [sys.executable, "-m", "benchmarks.loc_worker", feature, *map(str, sizes)]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, cwd=tree.folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -320,14 +333,12 @@ QUICK = Scale((1, 10), (1, 10), 1)
 # The report.
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Columns, the first ``left`` of them to the left."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns; the first is set to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [
-        "  ".join(
-            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, ["─" * width for width in widths], *rows)
+        "  ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))])
+        for first, *rest in (head, ["─" * width for width in widths], *rows)
     ]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -370,7 +381,7 @@ def beside_the_paper(found: Sequence[Measurement]) -> str:
     )
     head = ("system", "RoPE", "MoE", "RoPE lines", "MoE lines")
     title = (
-        "Lines changed in existing modules. The paper's rows are its authors' estimates by hand, for 20 × 10 variants."
+        "Lines changed in existing modules; all rows but ours are the paper's estimates by hand, for 20 × 10 variants"
     )
     return f"{title}\n\n{table(head, [*PAPER, measured])}"
 

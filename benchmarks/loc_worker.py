@@ -121,9 +121,7 @@ def build(modifier: Modifier, before: Experiment.Config) -> None:
     assert experiment.model.training_flops_per_token(256) > 0
     if config.checkpoints != before.checkpoints:
         config.checkpoints.build(folder=Path("nowhere")).close()
-    if config.input != before.input and not isinstance(
-        config.input, TextInput.Config
-    ):  # that one reads when it is built
+    if config.input != before.input:
         config.input.build(tokenizer=experiment.tokenizer, on_progress=None)
     if config.trainer != before.trainer:
         placement = config.mesh.build()

@@ -20,8 +20,10 @@ from ax_layers.protocols import ArrayTree
 from ax_layers.testing import check_attention_fn, check_layer
 from ax_runtime.testing import StopAfter
 from ax_trainer import Evaluator, Learner
+from ax_trainer.protocols import Batch, Metrics
 from ax_trainer.testing import (
     BigramModel,
+    BigramParams,
     MemoryCheckpointer,
     MemorySink,
     SingleDevice,
@@ -216,7 +218,7 @@ def test_a_window_is_a_mask(options: dict[str, int], sees: Callable[[int, int], 
 
 
 def test_a_window_that_holds_everything_is_attention() -> None:
-    check_attention_fn(sliding_window.near_attention)
+    check_attention_fn(sliding_window.near_attention, length=8)
 
 
 # Optimizers
@@ -347,15 +349,16 @@ def test_old_states_go(tmp_path: Path) -> None:
 
 
 class Batches:
-    """Batch after batch; its state is the number given."""
+    """Batch after batch, one of them broken; its state is the number given."""
 
-    def __init__(self) -> None:
-        self._all = list(itertools.islice(bigram_batches(8, batch_size=8), 8))
+    def __init__(self, *, broken: int | None = None) -> None:
+        batches = itertools.islice(bigram_batches(8, batch_size=8), 8)
+        self.all = [{**batch, "factor": _factors(i == broken)} for i, batch in enumerate(batches)]
         self._at = 0
 
     def __next__(self) -> Mapping[str, np.ndarray]:
         self._at += 1
-        return self._all[self._at - 1]
+        return self.all[self._at - 1]
 
     def get_state(self) -> bytes:
         return str(self._at).encode()
@@ -364,24 +367,33 @@ class Batches:
         self._at = int(state)
 
 
-def _train(store: MemoryCheckpointer, *, num_steps: int, **options: object) -> MemorySink:
+def _factors(broken: bool) -> np.ndarray:
+    return np.full(8, np.nan if broken else 1.0, np.float32)
+
+
+class Scaled(BigramModel):
+    """Its loss is multiplied by a factor that comes with the batch."""
+
+    def loss(self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
+        loss, metrics = super().loss(params, batch, key=key, train=train)
+        return loss * batch["factor"].mean(), metrics
+
+
+def _train(store: MemoryCheckpointer, batches: Batches, *, num_steps: int, **options: object) -> MemorySink:
     learner = Learner.Config(schedule=config_for(optax.constant_schedule)(1e-2), clip_norm=1.0)
     sink = MemorySink()
-    loop = (
-        trainer.SmallTrainer.Config(optimizer=learner)
-        .clone(**options)
-        .build(
-            num_steps=num_steps,
-            model=BigramModel(),
-            partitioner=SingleDevice(),
-            batches=Batches(),
-            evaluators={"validation": Evaluator(lambda: [Batches()._all[7]])},
-            checkpointer=store,
-            sinks=[sink],
-            hooks=(),
-            stop=StopAfter(10**9),
-            derive={},
-        )
+    small_trainer = trainer.SmallTrainer.Config(optimizer=learner).clone(**options)
+    loop = small_trainer.build(
+        num_steps=num_steps,
+        model=Scaled(),
+        partitioner=SingleDevice(),
+        batches=batches,
+        evaluators={"validation": Evaluator(lambda: [Batches().all[7]])},
+        checkpointer=store,
+        sinks=[sink],
+        hooks=(),
+        stop=StopAfter(10**9),
+        derive={},
     )
     assert loop.run().step == num_steps
     return sink
@@ -390,9 +402,18 @@ def _train(store: MemoryCheckpointer, *, num_steps: int, **options: object) -> M
 @pytest.mark.parametrize("options", [{}, {"average": 0.9, "skip_broken": True}])
 def test_a_run_goes_on_as_if_it_had_not_stopped(options: dict[str, object]) -> None:
     whole, parts = MemoryCheckpointer(), MemoryCheckpointer()
-    losses = _train(whole, num_steps=6, **options).history("train")
-    first = _train(parts, num_steps=3, **options).history("train")
-    second = _train(parts, num_steps=6, **options).history("train")
+    losses = _train(whole, Batches(), num_steps=6, **options).history("train")
+    first = _train(parts, Batches(), num_steps=3, **options).history("train")
+    second = _train(parts, Batches(), num_steps=6, **options).history("train")
     assert losses == {**first, **second}
     assert losses[6] < losses[1]
     close(whole.steps[6][0], parts.steps[6][0], 0.0)
+
+
+def test_a_broken_step_is_stepped_over() -> None:
+    for skip_broken in (False, True):
+        store = MemoryCheckpointer()
+        losses = _train(store, Batches(broken=1), num_steps=3, skip_broken=skip_broken).history("train")
+        assert np.isfinite(losses[3]) == skip_broken
+        params = cast("trainer.State", store.steps[3][0]).params
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)) == skip_broken
