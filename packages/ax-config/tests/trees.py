@@ -261,7 +261,7 @@ def count_up(tree: ConfigT, *, by: int = 1) -> ConfigT:
 
 
 def wrap(tree: Config[object], *, name: str) -> Config[object]:
-    return Branch.Config(child=tree, name=name)
+    return Branch.Config(child=tree, name=name, anything=None)
 
 
 _complete: st.SearchStrategy[Config[object]] = st.one_of(
