@@ -4,7 +4,11 @@ Models name their dims ("batch", "embed", "heads", …); a :class:`Mesh` knows w
 those names fall onto them.
 """
 
+from ._accelerators import ACCELERATORS as ACCELERATORS
+from ._accelerators import Accelerator as Accelerator
+from ._accelerators import accelerator_name as accelerator_name
 from ._mesh import Mesh as Mesh
+from ._mesh_rules import MeshRules as MeshRules
 from ._peak_flops import PeakFlops as PeakFlops
 from ._peak_flops import peak_flops as peak_flops
 from ._resolve import AxisSizeError as AxisSizeError

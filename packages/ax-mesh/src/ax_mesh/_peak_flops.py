@@ -6,7 +6,6 @@ table lacks, a CPU first of all, is measured: the best of some large matrix prod
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ._accelerators import find_accelerator
 
 _SECONDS = 0.3
 _SIZE = 1024
@@ -27,34 +28,14 @@ class PeakFlops:
     measured: bool
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A chip's dense peak in bf16, by the pattern of its ``device_kind``."""
-
-    pattern: str
-    teraflops: float
-    devices_per_chip: int = 1
-
-
-_TABLE = (
-    _Row(r"NVIDIA H[12]00|NVIDIA GH200", 989.0),
-    _Row(r"NVIDIA G?B200", 2250.0),
-    _Row(r"NVIDIA A100", 312.0),
-    _Row(r"TPU v5 ?lite|TPU v5e", 197.0),
-    _Row(r"TPU v5p?$", 459.0),
-    _Row(r"TPU v6 ?lite|TPU v6e", 918.0),
-    _Row(r"TPU ?v?7x?", 2307.0, devices_per_chip=2),
-)
-
-
 def peak_flops(device: jax.Device, /) -> PeakFlops:
     """The peak of ``device``: in bf16 from the table whatever a model computes in, else in float32, measured in 0.3 s.
 
     Host devices made by ``--xla_force_host_platform_device_count`` share the same cores: all are measured at work.
     """
-    for row in _TABLE:
-        if re.search(row.pattern, device.device_kind, re.IGNORECASE):
-            return PeakFlops(row.teraflops * 1e12 / row.devices_per_chip, measured=False)
+    row = find_accelerator(device)
+    if row is not None:
+        return PeakFlops(row.teraflops * 1e12 / row.devices_per_chip, measured=False)
     together = jax.local_devices(backend="cpu") if device.platform == "cpu" else [device]
     return PeakFlops(_measure(together), measured=True)
 
