@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import trees
 from ax_config import (
+    Config,
     TextError,
     chain,
     config_for,
@@ -26,7 +27,7 @@ from ax_config.testing import check_config
 from hypothesis import given
 from hypothesis import strategies as st
 from things import Bulb, Candle, Colour, House, Room, Size, house, linear, paint, raise_roof
-from trees import Access, Leaf, Mark, Point
+from trees import Access, Leaf, Mark, Point, parts
 
 
 def test_the_text_of_a_small_tree() -> None:
@@ -174,3 +175,24 @@ def test_a_container_with_a_part_missing_names_its_line() -> None:
             loads(text.replace(line + "\n", ""))
     with pytest.raises(TextError, match=r"line 2: 'rooms = tuple 3'.*no line for its part \[2\]"):
         loads(text.replace("rooms = tuple 2", "rooms = tuple 3"))
+
+
+@given(parts, st.data())
+def test_whatever_a_text_says_it_is_a_config_or_an_error_with_its_line(
+    config: Config[object], data: st.DataObject
+) -> None:
+    text = dumps(config)
+    lines = text.splitlines(keepends=True)
+    i = data.draw(st.integers(0, len(lines) - 1))
+    others = st.sampled_from([*lines, "", ". = None\n", "x = enum trees:Access 9\n", "x = data trees:Point {'y': 1}\n"])
+    at = data.draw(st.integers(0, len(lines[i])))
+    garbled = lines[i][:at] + data.draw(st.sampled_from(["", " ", "=", "[0]", "'", ".x", "9"])) + lines[i][at + 1 :]
+    lines[i] = data.draw(others | st.just(garbled))
+    try:
+        again = loads("".join(lines))
+    except TextError as e:
+        said = str(e)
+    else:
+        assert loads(dumps(again)) == again
+        return
+    assert said.startswith(("line ", "there is no config"))

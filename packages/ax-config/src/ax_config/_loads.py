@@ -58,7 +58,11 @@ class Composite:
         for key, item in zip(self.keys, self.items, strict=True):
             if item is OPEN:
                 raise TextError(f"there is no line for its part {key.removeprefix('.')}")
-        return self.make([item.made() if isinstance(item, Composite) else item for item in self.items])
+        items = [item.made() if isinstance(item, Composite) else item for item in self.items]
+        try:
+            return self.make(items)
+        except (TypeError, ValueError) as e:  # of a dataclass that refuses
+            raise TextError(str(e)) from e
 
 
 class _Place(NamedTuple):
@@ -167,7 +171,10 @@ class _Reader:
         node = self._reach(above)
         if isinstance(node, Config):
             self._fill(node, name)
-        found = read_step(node, steps_of(name)[0], path)
+        steps = steps_of(name)
+        if len(steps) != 1:
+            raise NoMatchError(f"{path!r} is no path")
+        found = read_step(node, steps[0], path)
         if isinstance(found, Config):
             self._configs[path] = found
         return found
@@ -239,16 +246,10 @@ def _data(rest: str) -> object:
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         raise TextError(f"{name} is no dataclass")
 
-    def make(values: dict[str, object]) -> object:
-        try:
-            return cls(**values)
-        except (TypeError, ValueError) as e:
-            raise TextError(f"{name}: {e}") from e
-
     if inside:
-        return make(cast("dict[str, object]", _literal(inside)))
+        return cls(**cast("dict[str, object]", _literal(inside)))
     names = [f.name for f in dataclasses.fields(cls) if f.init]
-    return Composite(lambda items: make(dict(zip(names, items, strict=True))), [f".{n}" for n in names])
+    return Composite(lambda items: cls(**dict(zip(names, items, strict=True))), [f".{n}" for n in names])
 
 
 def _dtype(rest: str) -> object:
@@ -313,7 +314,12 @@ def parse_value(text: str) -> object:
         return OPEN
     kind, _, rest = text.partition(" ")
     if kind in KINDS and rest:
-        return KINDS[kind](rest)
+        try:
+            return KINDS[kind](rest)
+        except ConfigError:
+            raise
+        except (TypeError, ValueError, ImportError) as e:  # of an enum, a dataclass, a dtype that refuses
+            raise TextError(f"{text}: {e}") from e
     if text[:1] == "'" and text[-1:] == "'" and "\\" not in text and text.count("'") == 2:
         return text[1:-1]
     return _literal(text)

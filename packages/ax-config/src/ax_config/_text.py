@@ -32,7 +32,7 @@ import math
 from typing import NamedTuple, TypeAlias, cast
 
 from ._config import Config, is_dataclass, is_dtype, path_of
-from ._errors import TextError
+from ._errors import NoMatchError, TextError
 from ._fields import ABSENT, REQUIRED
 from ._names import import_name
 from ._tree import path_prefix
@@ -205,9 +205,11 @@ def split_last(path: str) -> tuple[str, str]:
     if not path.endswith("]"):
         above, _, name = path.rpartition(".")
         return above, name
-    cut = path.rindex("[")
-    while path_prefix(path[:cut]) != path[:cut]:  # a bracket inside a quoted key
-        cut = path.rindex("[", 0, cut)
+    cut = path.rfind("[")
+    while cut >= 0 and path_prefix(path[:cut]) != path[:cut]:  # a bracket inside a quoted key
+        cut = path.rfind("[", 0, cut)
+    if cut < 0:
+        raise NoMatchError(f"{path!r} is no path: names joined by dots, items in brackets")
     return path[:cut], path[cut:]
 
 
