@@ -29,7 +29,7 @@ import jax
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 from ax_config import Modifier, chain, describes, fingerprint, modifier_for, setting
-from ax_config.testing import check_modifier
+from ax_config.testing import check_config, check_modifier
 from ax_input import TextInput
 from ax_layers import Attention, CausalLM, GatedFeedForward, Repeat, as_model
 from ax_layers.protocols import ArrayTree
@@ -273,6 +273,7 @@ def main() -> None:
     feature = Feature.load(args.feature)
     for name, modifier in feature.variants.items():
         report.attempt(f"the modifier's laws, variant {name!r}", check_modifier, modifier, configs[0])
+        report.attempt(f"the modifier's text, variant {name!r}", check_config, modifier)
     report.attempt("telling its variants apart", count_different, feature, configs[0], report)
     for num_variants, num_experiments in itertools.product(args.variants, args.experiments):
         apply_to_all(feature, configs[:num_experiments], num_variants, report)

@@ -55,8 +55,8 @@ class Experts(Wrapper):
         call, random = functional(self._expert), self.random
 
         def run(params: ArrayTree, i: jax.Array, x_CD: jax.Array) -> tuple[jax.Array, Collected]:
-            y, collected = call(params, None if random is None else random.fold(i), x_CD[None])
-            return y[0], collected
+            y_C1D, collected = call(params, None if random is None else random.fold(i), x_CD[:, None])
+            return y_C1D[:, 0], collected
 
         y_ECD, collected = jax.vmap(run)(self.params, jnp.arange(self._num_experts), x_ECD)
         self.absorb(collected)

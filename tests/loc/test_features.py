@@ -15,9 +15,22 @@ import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
 from ax_config import config_for
 from ax_input import ByteTokenizer
-from ax_layers import GatedFeedForward, Linear, ParamSpec, RMSNorm, functional, rotary
+from ax_layers import (
+    Attention,
+    Block,
+    CausalLM,
+    GatedFeedForward,
+    Linear,
+    ParamSpec,
+    Repeat,
+    RMSNorm,
+    as_model,
+    functional,
+    rotary,
+)
 from ax_layers.protocols import ArrayTree
 from ax_layers.testing import check_attention_fn, check_layer
+from ax_mesh import Mesh
 from ax_runtime.testing import StopAfter
 from ax_trainer import Evaluator, Learner
 from ax_trainer.protocols import Batch, Metrics
@@ -53,6 +66,36 @@ PROJECTION = {"in_dim": 16, "out_dim": (2, 4), "in_axes": ("embed",), "out_axes"
 
 def close(got: object, wanted: object, tolerance: float = 1e-5) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), got, wanted)
+
+
+# All layers
+
+
+@pytest.mark.parametrize(
+    ("modify", "variant"),
+    [(moe.modify, "8, top 2"), (lora.modify, "all, rank 8"), (fp8.modify, "e4m3 by vector")],
+    ids=["moe", "lora", "fp8"],
+)
+def test_a_mesh_changes_nothing(modify: Callable[..., CausalLM.Config], variant: str) -> None:
+    block = Block.Config(
+        attention=Attention.Config(num_heads=2, head_dim=8), ffn=GatedFeedForward.Config(hidden_dim=32)
+    )
+    lm = CausalLM.Config(dim=16, layers=Repeat.Config(num_layers=1, layer=block))
+    module = modify(lm, variant=variant).build(vocab_size=32)
+    tokens = np.asarray(jax.random.randint(jax.random.key(1), (8, 4), 0, 32))
+
+    def step(sharder: Mesh) -> object:
+        model = as_model(module, sharder=sharder)
+        params = jax.jit(model.init, out_shardings=sharder.shardings(model.specs()))(jax.random.key(0))
+        batch = sharder.put({"tokens": tokens, "targets": tokens})
+        with sharder.activate():
+            return jax.jit(jax.value_and_grad(lambda p: model.loss(p, batch, key=jax.random.key(2), train=True)[0]))(
+                params
+            )
+
+    close(
+        step(Mesh.Config(axes={"fsdp": 2, "expert": 4}).build()), step(Mesh.Config().build(devices=jax.devices()[:1]))
+    )
 
 
 # Rope
