@@ -45,8 +45,8 @@ def brighten(tree: House.Config, *, watts: int) -> House.Config:
 
 
 def test_a_value_set_twice_tells_both_and_what_it_was() -> None:
-    config = Room.Config(name="hall"); first = line()  # noqa: E702  # one line is what is tested
-    config.name = "attic"; second = line()  # noqa: E702
+    config, first = Room.Config(name="hall"), line()
+    config.name, second = "attic", line()
     found = explain(config, "name")
     assert found.value == "'attic'"
     assert [(s.how, s.value) for s in found.steps] == [("set", "'attic'"), ("given", "'hall'")]
@@ -116,7 +116,10 @@ def test_items_of_containers() -> None:
     steps = explain(config, "rooms[0].name").steps
     assert [(s.how, s.value) for s in steps] == [
         ("given", "'new'"),
-        ("replaced", "(Room.Config(name='hall', lamp=Candle.Config(power=1.0), si… → (Room.Config(name='new', lamp=Candle.Config(power=1.0), siz…"),
+        (
+            "replaced",
+            "(Room.Config(name='hall', lamp=Candle.Config(power=1.0), si… → (Room.Config(name='new', lamp=Candle.Config(power=1.0), siz…",
+        ),
         ("given", "'hall'"),
     ]
     assert [s.how for s in explain(config, "rooms[1].name").steps] == ["given"], "its neighbour was not replaced"

@@ -5,23 +5,21 @@ from __future__ import annotations
 import pytest
 from ax_config import (
     FieldTypeError,
-    Modifier,
     NoMatchError,
-    UnknownFieldError,
-    chain,
     config_for,
     describes,
+    dumps,
     get_at,
+    leaves,
+    map_values,
     override,
     partial_for,
     replace,
-    replacing,
+    role,
     select,
     set_at,
-    setting,
     walk,
 )
-from ax_config.testing import check_modifier
 from things import Bulb, Candle, Colour, House, Room, house, linear
 
 
@@ -62,6 +60,8 @@ def test_get_and_set_by_path() -> None:
         ("rooms[*].lamp", ["rooms[0].lamp", "rooms[1].lamp"]),
         ("**.lamp", ["rooms[0].lamp", "rooms[1].lamp"]),
         (describes(linear), ["rooms[0].dimmer", "rooms[1].dimmer"]),
+        (role("lamp"), ["rooms[0].lamp", "rooms[1].lamp", "lamps['porch']"]),
+        (role("dimmer"), ["rooms[0].dimmer", "rooms[1].dimmer"]),
         (lambda node: isinstance(node, Room.Config) and node.use == "work", ["rooms[1]"]),
     ],
 )
@@ -80,24 +80,6 @@ def test_replace_is_pure_and_needs_a_match() -> None:
         replace(brighter, Candle, Bulb.Config())
     with pytest.raises(NoMatchError, match=r"did you mean"):
         replace(brighter, "rooms[1].lampe", Bulb.Config())
-
-
-def test_modifiers_compose_and_are_pure() -> None:
-    bright = replacing(Candle, Bulb.Config(watts=100))
-    cold = setting(Bulb, colour=Colour.COLD)
-    both: Modifier[House.Config] = chain(bright, cold)
-    check_modifier(both, house())
-    assert both(house()) == cold(bright(house()))
-    identity: Modifier[House.Config] = chain()
-    assert identity(house()) == house()
-    high = setting(House, height=9.0)
-    left: Modifier[House.Config] = chain(both, high)
-    right: Modifier[House.Config] = chain(bright, chain(cold, high))
-    assert left(house()) == right(house())
-    with pytest.raises(NoMatchError):
-        setting(Candle, power=2.0)(bright(house()))
-    with pytest.raises(UnknownFieldError):
-        setting(Bulb, wats=3)(house())
 
 
 @pytest.mark.parametrize(
@@ -138,3 +120,20 @@ def test_function_configs_are_replaced_like_any_other() -> None:
     config = replace(house(), describes(linear), partial_for(linear, slope=0.5))
     assert config.rooms[0].build().light() == 0.5
     assert config_for(linear)(1.0) != partial_for(linear)
+
+
+def test_map_values_gives_a_new_tree() -> None:
+    config = house()
+    before = dumps(config)
+    taller = map_values(config, lambda path, value: 9.0 if path == "height" else value)
+    assert dumps(config) == before
+    assert taller == config.clone(height=9.0)
+    assert map_values(config, lambda path, value: value) == config
+    with pytest.raises(FieldTypeError, match=r"rooms\[0\]\.name wants str"):
+        map_values(config, lambda path, value: 3 if path == "rooms[0].name" else value)
+    assert dict(leaves(config))["rooms[1].lamp.watts"] == 40
+
+
+def test_a_role_is_what_the_field_says_and_is_named_when_there_is_none() -> None:
+    with pytest.raises(NoMatchError, match=r"role\('lmap'\) selects nothing in House\.Config; did you mean lamp"):
+        replace(house(), role("lmap"), Candle.Config())

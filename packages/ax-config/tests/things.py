@@ -81,7 +81,7 @@ class Room:
 class House:
     class Config(ax_config.Config["House"]):
         rooms: tuple[Room.Config, ...] = ()
-        lamps: dict[str, Buildable[Lamp]] = field(default_factory=dict)
+        lamps: dict[str, Buildable[Lamp]] = field(default_factory=dict, role="lamp")
         height: float = 2.5
         check: Callable[[float], float] | None = None
 

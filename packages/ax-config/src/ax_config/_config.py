@@ -346,6 +346,16 @@ def blank(cls: type[ConfigT]) -> ConfigT:
     return node
 
 
+def default_of(cls: type[Config[object]], name: str) -> object:
+    """The value that a field starts with, as a config holds it; ``Nothing`` if it starts open."""
+    info = cls.__ax_fields__[name]
+    if info.default_factory is None and info.default in (ABSENT, REQUIRED):
+        return Nothing
+    node = blank(cls)
+    node._store(name, info.default if info.default_factory is None else info.default_factory(), owned=True)
+    return node.__dict__[name]
+
+
 def _adopt(value: object, parent: Config[object], key: str, *, owned: bool) -> object:
     """``value`` as a part of ``parent``: configs in it copied (unless fresh), containers rebuilt, the rest checked."""
     if isinstance(value, Config):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import NamedTuple, cast
 
-from ._config import Config, same
+from ._config import Config, default_of, same
 from ._errors import ConfigError
 from ._provenance import Actors, Log, Nothing
 from ._replace import Replacement
@@ -136,9 +136,7 @@ def _own(owner: Config[object], path: str, name: str, rest: list[str | int]) -> 
             return
     if value is Nothing:
         return
-    info = type(owner).__ax_fields__[name]
-    default = info.default if info.default_factory is None else info.default_factory()
-    if not same(value, default):
+    if not same(value, default_of(type(owner), name)):
         yield Step(path, _at(value, rest), "read", (), "")
     else:
         yield Step(path, _at(value, rest), "default", (), _declared(type(owner), name))

@@ -8,17 +8,19 @@ the new config leaves open must have been open in the old one too, or nobody wou
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast, overload
 
 from ._callables import signature_of
-from ._config import Config, path_to, same
+from ._config import Config, default_of, path_to, same
 from ._errors import MissingFieldError, NoMatchError, nearest
 from ._fields import REQUIRED
 from ._provenance import acting
 from ._tree import set_at
 from .selectors import Target, selected
 
+T = TypeVar("T")
 ConfigT = TypeVar("ConfigT", bound=Config[object])
+PartT = TypeVar("PartT", bound=Config[object])
 
 
 class Replacement(NamedTuple):
@@ -33,14 +35,45 @@ class Replacement(NamedTuple):
 
     def __str__(self) -> str:
         """A line for people."""
-        fate = [f"{what} {', '.join(names)}" for what, names in (("carried", self.carried), ("dropped", self.dropped)) if names]
+        fate = [
+            f"{what} {', '.join(names)}"
+            for what, names in (("carried", self.carried), ("dropped", self.dropped))
+            if names
+        ]
         return "; ".join([f"{self.path or 'the root'}: {self.before} → {self.after}", *fate])
 
 
+@overload
+def replace(
+    config: ConfigT,
+    target: type[PartT],
+    new: Config[object] | Callable[[PartT], Config[object]],
+    *,
+    carry: Collection[str] = ...,
+    report: Callable[[Replacement], object] | None = ...,
+) -> ConfigT: ...
+@overload
+def replace(
+    config: ConfigT,
+    target: type[T],
+    new: Config[object] | Callable[[Config[T]], Config[object]],
+    *,
+    carry: Collection[str] = ...,
+    report: Callable[[Replacement], object] | None = ...,
+) -> ConfigT: ...
+@overload
+def replace(
+    config: ConfigT,
+    target: str | Callable[[Config[object]], bool],
+    new: Config[object] | Callable[[Config[object]], Config[object]],
+    *,
+    carry: Collection[str] = ...,
+    report: Callable[[Replacement], object] | None = ...,
+) -> ConfigT: ...
 def replace(
     config: ConfigT,
     target: Target,
-    new: Config[object] | Callable[[Config[object]], Config[object]],
+    new: Config[object] | Callable[..., Config[object]],
     *,
     carry: Collection[str] = (),
     report: Callable[[Replacement], object] | None = None,
@@ -53,7 +86,8 @@ def replace(
     Args:
         config: The tree; it is left alone.
         target: What to replace; see ``selectors``.
-        new: What to put there, or a function that makes it from what stood there.
+        new: What to put there, or a function that makes it from what stood there. A type checker knows what stood there
+            where the target is a class: of configs themselves, or the ``Config[T]`` of a class ``T`` that they build.
         carry: More fields to take over from the old config.
         report: Told of each replacement (``print`` will do).
 
@@ -67,7 +101,7 @@ def replace(
 def replace_in(
     tree: ConfigT,
     target: Target,
-    new: Config[object] | Callable[[Config[object]], Config[object]],
+    new: Config[object] | Callable[..., Config[object]],
     *,
     carry: Collection[str] = (),
     report: Callable[[Replacement], object] | None = None,
@@ -83,7 +117,9 @@ def replace_in(
                 _check_carried(path, name, old, fresh)
                 setattr(fresh, name, old.__dict__[name])
         _check_open(path, old, fresh)
-        done = Replacement(path, type(old).__qualname__, type(fresh).__qualname__, (*carried,), (*_dropped(old, fresh),))
+        done = Replacement(
+            path, type(old).__qualname__, type(fresh).__qualname__, (*carried,), (*_dropped(old, fresh),)
+        )
         if report is not None:
             report(done)
         if path == "":
@@ -137,8 +173,8 @@ def _dropped(old: Config[object], fresh: Config[object]) -> list[str]:
         return []
     dropped = []
     for name, value in old.__dict__.items():
-        info = type(old).__ax_fields__[name]
-        default = info.default if info.default_factory is None else info.default_factory()
-        if not same(value, default) and not (name in fresh.__dict__ and same(value, fresh.__dict__[name])):
+        if not same(value, default_of(type(old), name)) and not (
+            name in fresh.__dict__ and same(value, fresh.__dict__[name])
+        ):
             dropped.append(name)
     return dropped

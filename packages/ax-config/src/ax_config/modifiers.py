@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from ._config import Config
 from ._modifier import Modifier, applied
@@ -20,6 +20,7 @@ from ._replace import replace_in
 from ._tree import get_at, set_at
 from .selectors import Target, select, selected
 
+T = TypeVar("T")
 ConfigT = TypeVar("ConfigT", bound=Config[object])
 PartT = TypeVar("PartT", bound=Config[object])
 
@@ -124,8 +125,23 @@ def for_each(target: Target, modifier: Callable[[PartT], PartT]) -> ForEach:
     return ForEach(target=target, modifier=modifier)  # type: ignore[arg-type]  # as in chain
 
 
+@overload
 def replacing(
-    target: Target, new: Config[object] | Callable[[Config[object]], Config[object]], *, carry: Collection[str] = ()
+    target: type[PartT], new: Config[object] | Callable[[PartT], Config[object]], *, carry: Collection[str] = ...
+) -> Replacing: ...
+@overload
+def replacing(
+    target: type[T], new: Config[object] | Callable[[Config[T]], Config[object]], *, carry: Collection[str] = ...
+) -> Replacing: ...
+@overload
+def replacing(
+    target: str | Callable[[Config[object]], bool],
+    new: Config[object] | Callable[[Config[object]], Config[object]],
+    *,
+    carry: Collection[str] = ...,
+) -> Replacing: ...
+def replacing(
+    target: Target, new: Config[object] | Callable[..., Config[object]], *, carry: Collection[str] = ()
 ) -> Replacing:
     """The modifier that puts ``new`` in place of every config that ``target`` selects; see ``replace``."""
     return Replacing(target=target, new=new, carry=tuple(carry))

@@ -2,8 +2,10 @@
 
 from ._catalogue import CATALOGUE as CATALOGUE
 from ._catalogue import Recipe as Recipe
+from ._catalogue import goldens as goldens
 from ._catalogue import recipe as recipe
 from ._experiment import Experiment as Experiment
 from ._experiment import ExperimentError as ExperimentError
 from ._experiment import Plan as Plan
+from ._experiment import for_accelerator as for_accelerator
 from ._version import __version__ as __version__

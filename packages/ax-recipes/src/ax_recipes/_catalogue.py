@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol, cast
 
 from ax_config import NoMatchError, nearest
+from ax_mesh import ACCELERATORS
 
-from ._experiment import Experiment
+from ._experiment import Experiment, for_accelerator
 
 
 class Recipe(Protocol):
@@ -45,3 +47,13 @@ def recipe(name: str) -> Recipe:
         return cast("Recipe", getattr(importlib.import_module(module), function))
     except (ModuleNotFoundError, AttributeError) as e:
         raise NoMatchError(f"there is no recipe {name!r}: {e}") from e
+
+
+def goldens() -> dict[str, Callable[[], Experiment.Config]]:
+    """Every recipe's effective config on one CPU device and on eight of every accelerator, as ``recipe/accelerator``."""
+    accelerators = ["cpu-1", *(f"{row.name}-8" for row in ACCELERATORS)]
+    return {f"{name}/{on}": partial(_effective, name, on) for name in CATALOGUE for on in accelerators}
+
+
+def _effective(name: str, accelerator: str) -> Experiment.Config:
+    return for_accelerator(recipe(name)(), accelerator)

@@ -19,7 +19,7 @@ from typing import TypeVar, final
 
 import ax_config
 import jax
-from ax_config import Buildable, field
+from ax_config import AnyModifier, Buildable, field
 from ax_input import ByteTokenizer
 from ax_input.protocols import Tokenizer
 from ax_layers import CausalLM, as_model
@@ -80,6 +80,9 @@ class Experiment:
         mesh: Buildable[Placement] = field(default_factory=Mesh.Config)
         checkpoints: Buildable[StateStore] = field(default_factory=OrbaxCheckpointer.Config)
         max_validation_batches: int | None = field(default=None, help="how many to evaluate on; None means all")
+        mesh_rules: Buildable[AnyModifier] | None = field(
+            default=None, help="what changes for an accelerator; applied, and taken out, by for_accelerator"
+        )
 
     def __init__(
         self,
@@ -174,6 +177,16 @@ class Experiment:
             peak_measured=peak.measured,
             data=data.report,
         )
+
+
+def for_accelerator(config: Experiment.Config, accelerator: str) -> Experiment.Config:
+    """The effective config on an accelerator (``"h100-8"``): its mesh rules applied, and taken out; without any, as it is.
+
+    Raises:
+        NoMatchError: No rule is for this accelerator.
+    """
+    tree = config.clone(mesh_rules=None)
+    return tree if config.mesh_rules is None else config.mesh_rules.build(accelerator=accelerator)(tree)
 
 
 def _vocab_size(cfg: Experiment.Config, tokenizer: Tokenizer) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import ax_kernels
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
-from ax_config import config_for, partial_for
+from ax_config import Config, chain, config_for, overriding, partial_for, replacing, setting
 from ax_input import TextInput
 from ax_layers import (
     Attention,
@@ -17,10 +17,12 @@ from ax_layers import (
     CausalLM,
     GatedFeedForward,
     Head,
+    Remat,
     Repeat,
     RMSNorm,
     rotary,
 )
+from ax_mesh import Mesh, MeshRules
 from ax_trainer import Learner, Trainer
 
 from ._experiment import Experiment
@@ -85,6 +87,24 @@ def adamw(*, num_steps: int, learning_rate: float, warmup_steps: int, weight_dec
     )
 
 
+def rematerialised(layer: Config[Block]) -> Remat.Config:
+    """The layer, of which only the results of matmuls with weights are kept for the backward pass."""
+    return Remat.Config(layer=layer, save_matmuls=True, prevent_cse=False)
+
+
+def mesh_rules() -> MeshRules:
+    """For models of which every chip can hold a copy: data parallel, in bfloat16, rematerialised where memory is small."""
+    fast = chain(setting(Mesh, axes={"data": -1, "fsdp": 1}), overriding("model.**.compute_dtype=bfloat16"))
+    lean = chain(fast, replacing(Block, rematerialised))
+    return MeshRules(
+        rules={
+            "cpu-*": chain(),
+            **{f"{kind}-*": fast for kind in ("h100", "h200", "b200", "v5p", "tpu7x")},
+            **{f"{kind}-*": lean for kind in ("a100", "v4", "v5e", "v6e")},
+        }
+    )
+
+
 def tiny(*, num_steps: int = 800) -> Experiment.Config:
     """A 1.9 M parameter model on bytes, for about six minutes on two CPU cores; by default on Python's own library."""
     return Experiment.Config(
@@ -98,6 +118,7 @@ def tiny(*, num_steps: int = 800) -> Experiment.Config:
             checkpoint_every=100,
         ),
         max_validation_batches=16,
+        mesh_rules=mesh_rules(),
     )
 
 
@@ -114,6 +135,7 @@ def llama_60m(*, num_steps: int = 10_000) -> Experiment.Config:
             checkpoint_every=500,
         ),
         max_validation_batches=32,
+        mesh_rules=mesh_rules(),
     )
 
 
@@ -130,4 +152,5 @@ def smollm2_135m(*, num_steps: int = 10_000) -> Experiment.Config:
             checkpoint_every=500,
         ),
         max_validation_batches=32,
+        mesh_rules=mesh_rules(),
     )

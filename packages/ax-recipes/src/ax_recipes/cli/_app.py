@@ -26,6 +26,13 @@ def train(
     recipe: Annotated[
         str, typer.Option(help="What to train: a name that `ax list` shows, or `module:function` for one of yours.")
     ] = "tiny",
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND-NUMBER",
+            help="The accelerator whose mesh rules apply, such as `h100-8` or `v5e-16`; by default the devices here.",
+        ),
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,6 +84,7 @@ def train(
 
         TrainCommand(
             recipe=recipe,
+            on=on,
             data=tuple(data or ()),
             steps=steps,
             overrides=tuple(overrides or ()),

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ax_config import dumps, override, set_at
+from ax_config.overrides import assignment
+from ax_mesh import accelerator_name
 from rich.console import Console
 
 from ax_recipes._catalogue import recipe
+from ax_recipes._experiment import for_accelerator
 
 from ._console import TrainingDisplay
 from ._curve import Points, draw
@@ -27,6 +30,7 @@ class TrainCommand:
     """The options of ``ax train``; calling it trains."""
 
     recipe: str
+    on: str | None
     data: tuple[str, ...]
     steps: int | None
     overrides: tuple[str, ...]
@@ -37,14 +41,24 @@ class TrainCommand:
     show: bool
 
     def config(self) -> Experiment.Config:
-        """The recipe with the options applied."""
+        """The recipe with its mesh rules and then the options applied."""
+        if self.cpu_devices is not None:
+            import jax
+
+            jax.config.update("jax_num_cpu_devices", self.cpu_devices)
         make = recipe(self.recipe)
         config = make() if self.steps is None else make(num_steps=self.steps)
+        config = for_accelerator(config, self.on if self.on is not None else self._this_accelerator())
         if self.data:
             set_at(config, "input.paths", tuple(str(Path(path).expanduser().absolute()) for path in self.data))
         if self.on_bad_record != "error":
             set_at(config, "input.on_bad_record", self.on_bad_record)
-        return override(config, self.overrides)
+        return override(config, [assignment(text, "--set") for text in self.overrides])
+
+    def _this_accelerator(self) -> str:
+        import jax
+
+        return accelerator_name(jax.devices())
 
     def __call__(self) -> None:
         """Train, and tell the user all about it."""
@@ -52,10 +66,6 @@ class TrainCommand:
         if self.show:
             print(dumps(config), end="")
             return
-        if self.cpu_devices is not None:
-            import jax
-
-            jax.config.update("jax_num_cpu_devices", self.cpu_devices)
         from ax_runtime.agent import run_locally
 
         folder = self.run if self.run is not None else Path("runs") / config.name
