@@ -275,7 +275,7 @@ def _float(rest: str) -> object:
 
 
 def _items(rest: str) -> list[str]:
-    if not rest.isdigit():
+    if not rest.isdecimal():
         raise TextError(f"expected a number of items, got {rest!r}")
     return [f"[{i}]" for i in range(int(rest))]
 

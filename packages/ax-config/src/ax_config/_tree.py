@@ -68,8 +68,11 @@ def steps_of(path: str) -> list[str | int]:
         if match["name"] is not None:
             steps.append(match["name"])
         elif match["quoted"] is not None:
-            steps.append("[" + ast.literal_eval(match["quoted"]))
-        elif match["item"].removeprefix("-").isdigit():
+            try:
+                steps.append("[" + ast.literal_eval(match["quoted"]))
+            except (SyntaxError, ValueError):
+                raise NoMatchError(f"{path!r} is no path: {match['quoted']} is no string") from None
+        elif match["item"].removeprefix("-").isdecimal():
             steps.append(int(match["item"]))
         else:
             steps.append("[" + match["item"])
