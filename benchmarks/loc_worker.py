@@ -160,11 +160,7 @@ def trace(modifier: Modifier, before: Experiment.Config) -> None:
 
 def train(variant: str, modifier: Modifier, folder: Path, report: Reporter) -> None:
     """A small experiment, run as ``ax train`` would run it."""
-    name = next(iter(CATALOGUE))
-    small = resized(recipe(name)(num_steps=NUM_STEPS), Sizes(1e-2, 64, 2, (2, 1, 16), name))
-    small.max_validation_batches = 1
-    text = setting(TextInput, paths=(write_text(folder / "text"),), seq_length=64)
-    experiment = modifier(text(small)).build()
+    experiment = modifier(smallest_experiment(folder)).build()
     experiment.run(folder, StopAfter(NUM_STEPS))
     assert experiment.outcome is not None
     assert experiment.outcome.step == NUM_STEPS, f"it ended at step {experiment.outcome.step}"
@@ -179,6 +175,14 @@ def train(variant: str, modifier: Modifier, folder: Path, report: Reporter) -> N
     assert min(norms) > 0, f"the gradients' norms are {norms}"
     validation_loss = values["validation", NUM_STEPS]["loss"]
     report.write("trained", variant=variant, losses=losses, grad_norms=norms, validation_loss=validation_loss)
+
+
+def smallest_experiment(folder: Path) -> Experiment.Config:
+    """The catalogue's first, made to run in seconds on text that is put into the folder."""
+    name = next(iter(CATALOGUE))
+    small = resized(recipe(name)(num_steps=NUM_STEPS), Sizes(1e-2, 64, 2, (2, 1, 16), name))
+    small.max_validation_batches = 1
+    return setting(TextInput, paths=(write_text(folder / "text"),), seq_length=64)(small)
 
 
 def write_text(folder: Path) -> str:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
-from ax_config import config_for
-from ax_input import ByteTokenizer
+from ax_config import chain, config_for, modifier_for, setting
+from ax_input import ByteTokenizer, TextInput
 from ax_layers import (
     Attention,
     Block,
@@ -46,6 +46,7 @@ from ax_trainer.testing import (
     check_model,
 )
 
+from benchmarks.loc_worker import NUM_STEPS, smallest_experiment
 from benchmarks.strangers import (
     checkpointer,
     fp8,
@@ -96,6 +97,34 @@ def test_a_mesh_changes_nothing(modify: Callable[..., CausalLM.Config], variant:
     close(
         step(Mesh.Config(axes={"fsdp": 2, "expert": 4}).build()), step(Mesh.Config().build(devices=jax.devices()[:1]))
     )
+
+
+def test_all_of_them_at_once(tmp_path: Path) -> None:
+    everything = chain(
+        modifier_for(fp8.modify, variant="e4m3"),
+        modifier_for(moe.modify, variant="4, top 2"),
+        modifier_for(lora.modify, variant="all, rank 8, base not frozen"),  # of the experts, too
+        modifier_for(qk_norm.modify, variant="RMS"),
+        modifier_for(rope.modify, variant="Llama 3.1"),
+        modifier_for(sliding_window.modify, variant="16 and 4 sinks"),
+        modifier_for(optimizer.modify, variant="cautious Lion"),
+        modifier_for(gradient_accumulation.modify, variant="4"),
+        modifier_for(trainer.modify, variant="averaging 0.9, skipping"),
+        modifier_for(input_pipeline.modify, variant="stripes"),
+        modifier_for(checkpointer.modify, variant="1 in the background"),
+    )
+    batches = setting(TextInput, batch_size=32)  # microbatches of eight rows, for eight devices
+    config = everything(batches(smallest_experiment(tmp_path)))
+    specs = jax.tree_util.tree_leaves_with_path(config.model.build(vocab_size=257).specs())
+    names = {jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in specs}
+    assert "layers/ffn/experts/gate/base/weight" in names
+    assert "layers/attention/query_norm/gain" in names
+    config.build().run(tmp_path, StopAfter(10**9))
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text("utf-8").splitlines()]
+    losses = [record["loss"] for record in records if record["name"] == "train"]
+    assert len(losses) == NUM_STEPS
+    assert losses[-1] < losses[0]
+    assert [file.name for file in (tmp_path / "checkpoints").iterdir()] == [f"{NUM_STEPS}.npz"]
 
 
 # Rope
