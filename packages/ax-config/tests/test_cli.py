@@ -129,6 +129,10 @@ def test_functions_that_return_modifiers(run: Run, modifier: str) -> None:
 def test_show_of_parts_and_in_other_formats(run: Run) -> None:
     assert run("show", "mine:house", "rooms[*].name").out == "rooms[0].name = 'hall'\nrooms[1].name = 'study'\n"
     assert run("show", "mine:house", "rooms[1].lamp").out.splitlines()[1] == "rooms[1].lamp.watts = 40"
+    assert run("show", "mine:house", "**.room").out.splitlines()[-2:] == [
+        "rooms[1].lamp.room = open",
+        "lamps['porch'].room = 'porch'",
+    ]
     lamp = to_plain(Bulb.Config(watts=40))
     assert json.loads(run("show", "mine:house", "rooms[1].lamp", "--format", "json").out) == lamp
     assert yaml.safe_load(run("show", "mine:house", "rooms[1].lamp", "--format", "yaml").out) == lamp

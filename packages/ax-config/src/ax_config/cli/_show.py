@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from ax_config._config import Config
-from ax_config._errors import ConfigError
+from ax_config._errors import ConfigError, MissingFieldError
 from ax_config._export import to_json, to_yaml
 from ax_config._override import matching_paths
-from ax_config._text import Writer
+from ax_config._text import OPEN, Writer
 from ax_config._tree import get_at
 
 from ._terminal import tree_lines, wants_colour
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Print it."""
     config = config_of(args)
     paths = ["."] if args.path in (None, ".", "") else matching_paths(config, args.path)
-    parts = [(path, config if path == "." else get_at(config, path)) for path in paths]
+    parts = [(path, _at(config, path)) for path in paths]
     if args.format in ("yaml", "json"):
         export = to_yaml if args.format == "yaml" else to_json
         for path, part in parts:
@@ -54,3 +54,10 @@ def run(args: argparse.Namespace) -> int:
             for at, text in lines:
                 print(f"{at} = {text}")
     return 0
+
+
+def _at(config: Config[object], path: str) -> object:
+    try:
+        return config if path == "." else get_at(config, path)
+    except MissingFieldError:
+        return OPEN
