@@ -139,7 +139,7 @@ def class_for(fn: Callable[..., object], kind: type[Config[object]]) -> type[Con
         elif parameter.kind is parameter.VAR_KEYWORD:
             hint, default = dict[str, object], REQUIRED
         elif hint is not object:
-            hint = hint | Buildable if isinstance(hint, type) else typing.Union[hint, Buildable]  # noqa: UP007
+            hint = typing.Union[hint, Buildable[hint]]  # type: ignore[valid-type]  # noqa: UP007  # a type known at run time
         optional = kind is PartialConfig or parameter.kind is parameter.VAR_KEYWORD
         if kind is PartialConfig or (default is not REQUIRED and not _holdable(default)):
             default, optional = REQUIRED, True

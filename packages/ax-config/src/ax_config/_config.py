@@ -142,7 +142,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
         _ax_parent: ClassVar[Config[object] | None]  # set on instances; ClassVar keeps them from being fields
         _ax_key: ClassVar[str]
         _ax_log: ClassVar[Log]
-    __hash__ = None  # type: ignore[assignment]  # configs change, so they can't be keys
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # configs change, so they can't be keys
 
     def __init__(self, **values: object) -> None:
         _set_parent(self, None)

@@ -8,11 +8,12 @@ the new config leaves open must have been open in the old one too, or nobody wou
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from types import FunctionType
 from typing import NamedTuple, TypeVar, cast, overload
 
 from ._callables import signature_of
 from ._config import Config, default_of, path_to, same
-from ._errors import MissingFieldError, NoMatchError, nearest
+from ._errors import ConfigError, MissingFieldError, NoMatchError, nearest
 from ._fields import REQUIRED
 from ._provenance import acting
 from ._tree import set_at
@@ -110,7 +111,7 @@ def replace_in(
     for path, old in selected(tree, target):
         if _root_of(old) is not tree:
             continue  # it went with a config around it
-        fresh = (new if isinstance(new, Config) else new(old)).clone()
+        fresh = _made(path, old, new).clone()
         carried = [*_interface(old, fresh), *carry]
         with acting(f"replace: carried over from {type(old).__qualname__}"):
             for name in carried:
@@ -127,6 +128,16 @@ def replace_in(
         with acting(done):
             set_at(tree, path, fresh)
     return tree
+
+
+def _made(path: str, old: Config[object], new: object) -> Config[object]:
+    made = new(old) if callable(new) and not isinstance(new, Config) else new
+    if not isinstance(made, Config):
+        told = f"{new.__qualname__} gave {made!r}" if isinstance(new, type | FunctionType) else f"got {made!r}"
+        raise ConfigError(
+            f"{path or 'the root'}: what replaces a config is a config, or a function that makes one; {told}"
+        )
+    return made
 
 
 def _root_of(node: Config[object]) -> Config[object]:

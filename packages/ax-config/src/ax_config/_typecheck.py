@@ -176,10 +176,8 @@ def _literal(options: tuple[object, ...]) -> Check:
 
 
 def _buildable(result: object, is_config: Callable[[object], bool]) -> Check:
-    """A config; as far as its class tells what it builds, that has to fit ``result``, a class or a Protocol."""
-    wanted = get_origin(result) or result
-    nominal = isinstance(wanted, type) and wanted is not object
-    methods = _methods_of(wanted) if nominal and getattr(wanted, "_is_protocol", False) else None
+    """A config; as far as its class tells what it builds, that has to fit ``result``."""
+    complaint = _complaint(result)
 
     def check(value: object) -> object:
         if not is_config(value):
@@ -187,18 +185,34 @@ def _buildable(result: object, is_config: Callable[[object], bool]) -> Check:
                 raise MismatchError
             return value
         target = getattr(value, "__ax_target__", None)
-        if not nominal or not isinstance(target, type) or getattr(value, "__ax_kind__", "") == "partial":
-            return value
-        if methods is None:
-            if not issubclass(target, typing.cast(type, wanted)):
-                raise MismatchError(f"it builds a {target.__qualname__}")
-            return value
-        missing = [name for name in methods if not _has_method(target, name)]
-        if missing:
-            raise MismatchError(f"it builds a {target.__qualname__}, which has no {', '.join(missing)}")
+        if isinstance(target, type) and getattr(value, "__ax_kind__", "") != "partial":
+            problem = complaint(target)
+            if problem:
+                raise MismatchError(problem)
         return value
 
     return check
+
+
+def _complaint(result: object) -> Callable[[type], str]:
+    """Says of a class why what it makes is not a ``result``; nothing if it is one, or if a class alone can't tell."""
+    wanted, args = get_origin(result) or result, get_args(result)
+    if wanted is Annotated:
+        return _complaint(args[0])
+    if wanted is Union or wanted is types.UnionType:
+        options = [_complaint(arg) for arg in args]
+        return lambda made: min((option(made) for option in options), key=len)  # one that has none is enough
+    if wanted is Any or not isinstance(wanted, type):
+        return lambda _: ""
+    if getattr(wanted, "_is_protocol", False):
+        methods = _methods_of(wanted)
+
+        def lacks(made: type) -> str:
+            missing = [name for name in methods if not _has_method(made, name)]
+            return f"it builds a {made.__qualname__}, which has no {', '.join(missing)}" if missing else ""
+
+        return lacks
+    return lambda made: "" if issubclass(made, wanted) else f"it builds a {made.__qualname__}"
 
 
 _NO_METHODS = frozenset({"__init__", "__subclasshook__", "__class_getitem__", "__new__", "__init_subclass__"})

@@ -29,7 +29,7 @@ class Golden:
     """
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
-        self.folder = request.path.parent / "goldens"
+        self.folder: Path = request.path.parent / "goldens"
         self._writing = bool(request.config.getoption("golden_write"))
         self._written = request.config.stash[_written]
         at = request.node.nodeid.partition("[")[0]

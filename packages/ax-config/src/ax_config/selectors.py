@@ -27,7 +27,7 @@ class Predicate(Protocol):
         ...
 
 
-Target: TypeAlias = type | str | Callable[[Config[object]], bool]
+Target: TypeAlias = type[object] | str | Callable[[Config[object]], bool]
 """What selects configs in a tree: a class, a path glob, or a predicate."""
 
 

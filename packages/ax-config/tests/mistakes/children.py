@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ax_config import built, config_for, partial_for
+from ax_config import Config, built, config_for, partial_for, replace
 
 from .world import Block, Linear, Model, Norm, RMSNorm, model, schedule
 
@@ -24,6 +24,12 @@ def a_config_that_builds_another_class() -> None:
     config.head = RMSNorm.Config()  # mypy: assignment; pyright: reportAttributeAccessIssue
 
 
+def a_config_that_builds_neither_of_two_classes() -> None:
+    """FieldTypeError: last wants Buildable[Linear | RMSNorm] | None, got Block.Config"""
+    config = model()
+    config.last = Block.Config()  # mypy: assignment; pyright: reportAttributeAccessIssue
+
+
 def another_config_class() -> None:
     """FieldTypeError: block.rms wants RMSNorm.Config"""
     config = model()
@@ -36,8 +42,17 @@ def a_module_for_its_config() -> None:
     config.block.norm = RMSNorm(RMSNorm.Config(dim=4))  # mypy: assignment; pyright: reportAttributeAccessIssue
 
 
+def _forget(old: Config[object]) -> None:
+    old.clone()
+
+
+def a_replacement_that_is_no_config() -> None:
+    """ConfigError: stages[0].norm: what replaces a config is a config, or a function that makes one; _forget gave None"""
+    replace(model(), "stages[0].norm", _forget)  # mypy: arg-type; pyright: reportArgumentType, reportCallIssue
+
+
 def a_config_for_a_function_that_builds_something_else() -> None:
-    """FieldTypeError: peak wants float"""
+    """FieldTypeError: peak wants float | Buildable[float], got Linear.Config(in_dim=4) (Linear.Config)"""
     config_for(schedule)(built(Linear.Config(in_dim=4)))  # mypy: arg-type; pyright: reportArgumentType
 
 

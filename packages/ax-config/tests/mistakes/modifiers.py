@@ -92,7 +92,7 @@ def a_chain_of_functions_of_different_trees() -> None:
 
 
 def a_condition_that_is_no_target() -> None:
-    """FieldTypeError: target wants type | str | Callable"""
+    """FieldTypeError: target wants type[object] | str | Callable"""
     when(3, chain())  # mypy: arg-type; pyright: reportArgumentType
 
 

@@ -64,6 +64,8 @@ def fields() -> None:
     config.block.rms.eps = 1
     config.block.norm = RMSNorm.Config(eps=1e-3)
     config.head = Linear.Config(in_dim=4)
+    config.last = Linear.Config(in_dim=4)
+    config.last = RMSNorm.Config()
     config.norms = [RMSNorm.Config(), RMSNorm.Config(dim=3)]
     config.heads = {"a": Linear.Config(in_dim=4)}
     config.window = (1, 2)
@@ -89,7 +91,14 @@ def copies_keep_the_class() -> None:
     assert_type(override(model(), ["dim=3", "**.eps=0.1"]), Model.Config)
 
 
+def _measure(layer: Linear, norm: RMSNorm | None = None, *, share: float = 1.0) -> float:
+    return share * layer.cfg.in_dim + (0 if norm is None else norm.cfg.dim)
+
+
 def functions() -> None:
+    layer = Linear.Config(in_dim=4, out_dim=3)
+    assert_type(config_for(_measure)(built(layer), built(RMSNorm.Config(dim=3))).build(), float)
+    assert_type(config_for(_measure)(built(layer), share=built(config_for(schedule)(1.0))).build(), float)
     assert_type(config_for(schedule)(1.0, steps=3).build(), float)
     assert_type(config_for(schedule)(peak=1.0, name="linear").build(), float)
     assert_type(config_for(schedule)(built(config_for(schedule)(1.0))).build(), float)
@@ -132,10 +141,6 @@ class Twice(Modifier):
         return self.then(self.then(tree))
 
 
-def _has_a_model(node: Config[object]) -> bool:
-    return isinstance(node, Model.Config)
-
-
 def modifiers() -> None:
     sharpen = modifier_for(_sharpen, eps=1e-3)
     assert_type(modifier_for(_widen, times=2)(model()), Model.Config)
@@ -144,7 +149,7 @@ def modifiers() -> None:
     both = chain(sharpen, modifier_for(_widen, times=2), setting(Model, seed=3), overriding("task=eval"))
     assert_type(both(model()), Model.Config)
     assert_type(when(role("head"), sharpen, otherwise=chain())(model()), Model.Config)
-    assert_type(when(_has_a_model, sharpen)(model()), Model.Config)
+    assert_type(when(lambda node: isinstance(node, Model.Config), sharpen)(model()), Model.Config)
     assert_type(for_each(Block, sharpen)(model()), Model.Config)
     assert_type(for_each(describes(schedule), chain())(config_for(schedule)(1.0)).build(), float)
     assert_type(replacing(RMSNorm, RMSNorm.Config(), carry=["eps"])(model()), Model.Config)

@@ -64,6 +64,7 @@ class Model:
         dim: int
         block: Block.Config = field(default_factory=Block.Config)
         head: Buildable[Linear] | None = None
+        last: Buildable[Linear | RMSNorm] | None = None
         stages: tuple[Block.Config, ...] = ()
         norms: list[Buildable[Norm]] = field(default_factory=list[Buildable[Norm]])
         heads: dict[str, Buildable[Linear]] = field(default_factory=dict[str, Buildable[Linear]])
