@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import NamedTuple, cast
 
-from ._config import Config, default_of, same
+from ._config import Config, configs_in, default_of, same
 from ._errors import ConfigError
 from ._provenance import Actors, Log, Nothing
 from ._replace import Replacement
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     how: str
     """"set", "given" (to a constructor), "default", "opened", "replaced" (a part around it), or "read" (from a text)."""
     by: tuple[str, ...]
-    """The modifiers and overrides at work, innermost first."""
+    """The modifiers, replacements and overrides at work, innermost first."""
     where: str
     """File, line and function."""
 
@@ -129,10 +129,10 @@ def _own(owner: Config[object], path: str, name: str, rest: list[str | int]) -> 
     for code, lasti, actors, what, before in _entries(owner._ax_log):
         if what == name:
             how = "opened" if value is Nothing else "set"
-            yield Step(path, _at(value, rest), how, _names(actors), place(code, lasti))
+            yield Step(path, _at(value, rest), how, _names(actors), _where(code, lasti, actors))
             value = before
         elif isinstance(what, tuple) and name in what:
-            yield Step(path, _at(value, rest), "given", _names(actors), place(code, lasti))
+            yield Step(path, _at(value, rest), "given", _names(actors), _where(code, lasti, actors))
             return
     if value is Nothing:
         return
@@ -149,7 +149,9 @@ def _replaced(owner: Config[object], path: str, name: str, rest: list[str | int]
         if what != name:
             continue
         if not _holds(before, part):
-            yield Step(path, f"{shown(before)} → {shown(value)}", "replaced", _names(actors), place(code, lasti))
+            yield Step(
+                path, f"{shown(before)} → {shown(value)}", "replaced", _names(actors), _where(code, lasti, actors)
+            )
             with contextlib.suppress(ConfigError, AttributeError):  # nothing of that name in what stood there
                 yield from _history(before, rest, path)
         value = before
@@ -167,7 +169,7 @@ def _holds(value: object, part: object) -> bool:
 def _created(node: Config[object], path: str) -> Step:
     for code, lasti, actors, what, _ in _entries(node._ax_log):
         if isinstance(what, tuple):
-            return Step(path, shown(node), "given", _names(actors), place(code, lasti))
+            return Step(path, shown(node), "given", _names(actors), _where(code, lasti, actors))
     return Step(path, shown(node), "read", (), "")
 
 
@@ -190,21 +192,35 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
+def _where(code: CodeType, lasti: int, actors: Actors) -> str:
+    """The place of a step; empty where a modifier of this package's set the value, which has no line of its own."""
+    while actors is not None and isinstance(actors[0], str | Replacement):
+        _, actors = actors
+    if actors is not None and isinstance(actors[0], Config) and type(actors[0]).__module__ == "ax_config.modifiers":
+        return ""
+    return place(code, lasti)
+
+
 def _names(actors: Actors) -> tuple[str, ...]:
     names = []
     while actors is not None:
         who, actors = actors
-        names.append(_name_of(who))
+        if name := _name_of(who):
+            names.append(name)
     return tuple(names)
 
 
 def _name_of(who: object) -> str:
-    if isinstance(who, str | Replacement):
-        return str(who)
+    if isinstance(who, str):
+        return who
+    if isinstance(who, Replacement):
+        return f"replace: {who.fate}" if who.fate else ""
     if isinstance(who, Config):
-        values = ", ".join(f"{name}={shown(value)}" for name, value in who.__dict__.items())
+        short = {name: value for name, value in who.__dict__.items() if not any(configs_in(value, ""))}
+        told = {name: value for name, value in short.items() if not same(value, default_of(type(who), name))}
+        values = ", ".join(f"{name}={shown(value)}" for name, value in told.items())
         made = _created(who, "").where
-        return f"{type(who).__qualname__}({values})" + (f"  [{made}]" if made else "")
+        return f"{type(who).__qualname__}" + (f"({values})" if values else "") + (f"  [{made}]" if made else "")
     code = getattr(who, "__code__", None)
     name = getattr(who, "__qualname__", repr(who))
     return f"{name}  [{_short(code.co_filename)}:{code.co_firstlineno}]" if isinstance(code, CodeType) else str(name)

@@ -16,7 +16,7 @@ from ._config import Config, default_of, path_to, same
 from ._errors import ConfigError, MissingFieldError, NoMatchError, nearest
 from ._fields import REQUIRED
 from ._provenance import acting
-from ._tree import set_at
+from ._tree import set_at, walk
 from .selectors import Target, selected
 
 T = TypeVar("T")
@@ -34,14 +34,16 @@ class Replacement(NamedTuple):
     dropped: tuple[str, ...]
     """Fields that differed from their default and have no successor of the same value."""
 
+    @property
+    def fate(self) -> str:
+        """What became of the old config's fields, if there is anything to say."""
+        told = (("carried", self.carried), ("dropped", self.dropped))
+        return "; ".join(f"{what} {', '.join(names)}" for what, names in told if names)
+
     def __str__(self) -> str:
         """A line for people."""
-        fate = [
-            f"{what} {', '.join(names)}"
-            for what, names in (("carried", self.carried), ("dropped", self.dropped))
-            if names
-        ]
-        return "; ".join([f"{self.path or 'the root'}: {self.before} → {self.after}", *fate])
+        change = f"{self.path or 'the root'}: {self.before} → {self.after}"
+        return f"{change}; {self.fate}" if self.fate else change
 
 
 @overload
@@ -180,8 +182,8 @@ def _check_open(path: str, old: Config[object], fresh: Config[object]) -> None:
 
 
 def _dropped(old: Config[object], fresh: Config[object]) -> list[str]:
-    if type(old) is type(fresh):
-        return []
+    if type(old) is type(fresh) or any(same(node, old) for _, node in walk(fresh)):
+        return []  # or the old config went on as a part of the new one
     dropped = []
     for name, value in old.__dict__.items():
         if not same(value, default_of(type(old), name)) and not (

@@ -42,7 +42,7 @@ def modifier_from(source: str) -> Tree:
     Raises:
         ConfigError: There is no such thing, or it is no modifier.
     """
-    thing, called = _named(source)
+    thing, called = _named(source, gets_tree=True)
     if not called and not isinstance(thing, Config) and callable(thing) and not _wants_tree(thing):
         thing = _call(source, thing)
     if isinstance(thing, Modifier) or (callable(thing) and not isinstance(thing, Config | type)):
@@ -86,8 +86,8 @@ def _from_file(file: Path) -> AnyConfig:
         raise TextError(f"{file}: {e}") from e
 
 
-def _named(source: str) -> tuple[object, bool]:
-    """What is named, and whether it was called to get it."""
+def _named(source: str, *, gets_tree: bool = False) -> tuple[object, bool]:
+    """What is named, and whether it was called to get it; a function of a tree is bound instead, if it ``gets_tree``."""
     import ast
 
     name, parenthesis, _ = source.partition("(")
@@ -103,8 +103,8 @@ def _named(source: str) -> tuple[object, bool]:
         raise ConfigError(f"{source}: arguments in parentheses are literals: module:function(num_steps=10)") from e
     if not callable(thing):
         raise ConfigError(f"{name} can't be called, it is {thing!r}")
-    if _wants_tree(thing) and "tree" not in kwargs and not args:
-        return modifier_for(thing, **kwargs), True
+    if gets_tree and _wants_tree(thing):
+        return modifier_for(thing, *args, **kwargs), True
     return _call(source, thing, *args, **kwargs), True
 
 

@@ -2,6 +2,7 @@
 
 from ._catalogue import CATALOGUE as CATALOGUE
 from ._catalogue import Recipe as Recipe
+from ._catalogue import effective as effective
 from ._catalogue import goldens as goldens
 from ._catalogue import recipe as recipe
 from ._experiment import Experiment as Experiment

@@ -49,11 +49,17 @@ def recipe(name: str) -> Recipe:
         raise NoMatchError(f"there is no recipe {name!r}: {e}") from e
 
 
+def effective(name: str, *, on: str, num_steps: int | None = None) -> Experiment.Config:
+    """The config of a recipe on an accelerator, after its mesh rules: ``effective("tiny", on="v5e-8")``.
+
+    Raises:
+        NoMatchError: There is no such recipe, or no rule for the accelerator.
+    """
+    make = recipe(name)
+    return for_accelerator(make() if num_steps is None else make(num_steps=num_steps), on)
+
+
 def goldens() -> dict[str, Callable[[], Experiment.Config]]:
     """Every recipe's effective config on one CPU device and on eight of every accelerator, as ``recipe/accelerator``."""
     accelerators = ["cpu-1", *(f"{row.name}-8" for row in ACCELERATORS)]
-    return {f"{name}/{on}": partial(_effective, name, on) for name in CATALOGUE for on in accelerators}
-
-
-def _effective(name: str, accelerator: str) -> Experiment.Config:
-    return for_accelerator(recipe(name)(), accelerator)
+    return {f"{name}/{on}": partial(effective, name, on=on) for name in CATALOGUE for on in accelerators}

@@ -12,8 +12,7 @@ from ax_config.overrides import assignment
 from ax_mesh import accelerator_name
 from rich.console import Console
 
-from ax_recipes._catalogue import recipe
-from ax_recipes._experiment import for_accelerator
+from ax_recipes._catalogue import effective
 
 from ._console import TrainingDisplay
 from ._curve import Points, draw
@@ -46,9 +45,8 @@ class TrainCommand:
             import jax
 
             jax.config.update("jax_num_cpu_devices", self.cpu_devices)
-        make = recipe(self.recipe)
-        config = make() if self.steps is None else make(num_steps=self.steps)
-        config = for_accelerator(config, self.on if self.on is not None else self._this_accelerator())
+        on = self.on if self.on is not None else self._this_accelerator()
+        config = effective(self.recipe, on=on, num_steps=self.steps)
         if self.data:
             set_at(config, "input.paths", tuple(str(Path(path).expanduser().absolute()) for path in self.data))
         if self.on_bad_record != "error":
