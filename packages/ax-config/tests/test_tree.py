@@ -137,3 +137,11 @@ def test_map_values_gives_a_new_tree() -> None:
 def test_a_role_is_what_the_field_says_and_is_named_when_there_is_none() -> None:
     with pytest.raises(NoMatchError, match=r"role\('lmap'\) selects nothing in House\.Config; did you mean lamp"):
         replace(house(), role("lmap"), Candle.Config())
+
+
+def test_a_star_in_brackets_is_any_key() -> None:
+    config = House.Config(lamps={"a.b]": Bulb.Config(), "c": Bulb.Config()}, rooms=house().rooms)
+    assert [path for path, _ in select(config, "lamps[*]")] == ["lamps['a.b]']", "lamps['c']"]
+    assert [path for path, _ in select(config, "*[*]")] == ["rooms[0]", "rooms[1]", "lamps['a.b]']", "lamps['c']"]
+    assert [path for path, _ in select(config, "rooms[*].lamp")] == ["rooms[0].lamp", "rooms[1].lamp"]
+    assert select(config, "rooms[?].lamp") == select(config, "rooms[*].lamp")

@@ -44,9 +44,9 @@ def leaves(config: Config[object]) -> Iterator[tuple[str, object]]:
                 yield prefix + name, values[name]
 
 
-_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_STEP = re.compile(rf"\.?(?P<name>[^.\[\]=\s]+)|\[(?:(?P<quoted>{_QUOTED})|(?P<item>[^\]'\"]*))\]")
-_PATH = re.compile(rf"(?:\.?[^.\[\]=\s]+|\[(?:{_QUOTED}|[^\]'\"]*)\])+")
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_STEP = re.compile(rf"\.?(?P<name>[^.\[\]=\s]+)|\[(?:(?P<quoted>{QUOTED})|(?P<item>[^\]'\"]*))\]")
+_PATH = re.compile(rf"(?:\.?[^.\[\]=\s]+|\[(?:{QUOTED}|[^\]'\"]*)\])+")
 
 
 def path_prefix(text: str) -> str:

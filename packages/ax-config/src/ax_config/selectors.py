@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 from ._config import Config, ConfigMeta, itself
 from ._errors import NoMatchError, nearest
-from ._tree import walk
+from ._tree import QUOTED, walk
 
 
 class Predicate(Protocol):
@@ -85,8 +85,10 @@ def role_of(node: Config[object]) -> str:
 @functools.lru_cache(maxsize=1024)
 def _glob(pattern: str) -> re.Pattern[str]:
     out = ""
-    for token in re.findall(r"\*\*\.?|\*|\?|[^*?]+", pattern):
-        if token == "**.":
+    for token in re.findall(r"\[\*\]|\*\*\.?|\*|\?|\[|[^*?\[]+", pattern):
+        if token == "[*]":
+            out += rf"\[(?:{QUOTED}|[^\]]*)\]"
+        elif token == "**.":
             out += r"(?:.*[.\]])?"
         elif token == "**":
             out += ".*"
