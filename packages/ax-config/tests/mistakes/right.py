@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar, assert_type
 
 from ax_config import (
@@ -37,6 +37,7 @@ from ax_config import (
     to_yaml,
     when,
 )
+from ax_config.sweeps import Named, axis, product, variants
 
 from .world import Block, Linear, Model, Norm, Precision, RMSNorm, Shape, model, schedule
 
@@ -157,6 +158,13 @@ def modifiers() -> None:
     any_kind: list[AnyModifier] = [sharpen, both, chain(), Twice()]
     assert_type([modify(model()) for modify in any_kind], list[Model.Config])
     assert_type(map_values(model(), lambda path, value: value), Model.Config)
+
+
+def sweeps() -> None:
+    sweep = product(axis("dim", [4, 8]), variants({"plain": chain(), "sharp": setting(RMSNorm, eps=1e-3)}))
+    assert_type(sweep[0].modifier(model()), Model.Config)
+    assert_type([named.config for named in sweep.on(model())], list[Model.Config])
+    assert_type(sweep.on(model())[1:], Sequence[Named[Model.Config]])
 
 
 def what_is_told() -> None:
