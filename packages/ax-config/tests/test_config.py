@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import ax_config
+import numpy as np
 import pytest
 from ax_config import (
+    REQUIRED,
     ConfigError,
     ConflictError,
     FieldTypeError,
     MissingFieldError,
     UnknownFieldError,
+    dumps,
     field,
     fields_of,
+    get_at,
+    loads,
     path_of,
+    set_at,
     values_of,
 )
 from things import Bulb, Candle, Cellar, House, Room, Size, house
@@ -217,3 +226,95 @@ def test_a_config_of_another_result_is_refused_where_a_class_is_wanted() -> None
 def test_repr_is_the_constructor_call() -> None:
     config = Room.Config(name="hall", lamp=Bulb.Config(watts=3), size=Size(1))
     assert repr(config).startswith("Room.Config(name='hall', lamp=Bulb.Config(watts=3")
+
+
+class Box:
+    """Holds anything."""
+
+    class Config(ax_config.Config["Box"]):
+        value: object = None
+        ratio: float = 1.0
+
+    def __init__(self, cfg: Config, /) -> None: ...
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Bag:
+    items: object
+
+
+def test_lists_and_dicts_can_be_set_but_not_changed() -> None:
+    config = Box.Config(value={"a": [1, 2]})
+    with pytest.raises(TypeError, match="read-only: assign a new dict"):
+        config.value["b"] = 1  # type: ignore[index]  # object
+    with pytest.raises(TypeError, match="read-only: assign a new list"):
+        config.value["a"].append(3)  # type: ignore[index]  # object
+    assert config.value == {"a": [1, 2]}
+    taken = copy.deepcopy(config.value)
+    taken["b"] = 1  # a copy is a plain dict
+    set_at(config, "value['a'][0]", 9)
+    assert config.value == {"a": [9, 2]}
+
+
+def test_what_could_change_behind_a_configs_back_is_refused() -> None:
+    for value, words in (
+        (Bag(items=[1]), r"value: a dataclass in a config holds values that can't change, but Bag\.items is \[1\]"),
+        (Bag(items=(1, Bag(items={}))), "Bag.items is"),
+        (Pair(1, 2), "value: a Pair would lose its names"),
+        ({1: 2}, "keys of a dict in a config are strings"),
+        (object(), "no config holds a object"),
+        ({1, 2}, "no config holds a set"),
+    ):
+        with pytest.raises(FieldTypeError, match=words):
+            Box.Config(value=value)
+    assert Box.Config(value=Bag(items=(1, "a"))).value == Bag(items=(1, "a"))
+
+
+def test_numpys_numbers_become_plain_ones_and_dtypes_are_values() -> None:
+    config = Box.Config(value=np.float64(2.0), ratio=np.float64(0.5))
+    assert (type(config.value), type(config.ratio)) == (float, float)
+    config.value = np.dtype("float32")
+    again = loads(dumps(config))
+    assert again == config
+    assert get_at(again, "value") == np.dtype("float32")
+    with pytest.raises(FieldTypeError, match="ratio wants float"):
+        config.ratio = np.float32(0.5)  # type: ignore[assignment]  # no float
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (1, 1.0, False),
+        (1, True, False),
+        (0.0, -0.0, False),
+        (math.nan, float("nan"), True),
+        ((1,), (True,), False),
+        ([], (), False),
+    ],
+)
+def test_equality_is_that_of_the_texts(one: object, other: object, equal: bool) -> None:
+    a, b = Box.Config(value=one), Box.Config(value=other)
+    assert (a == b) is (dumps(a) == dumps(b)) is equal
+
+
+def test_required_opens_a_field() -> None:
+    config = Candle.Config(room=REQUIRED)
+    config.room = "hall"
+    config.room = REQUIRED
+    with pytest.raises(MissingFieldError, match="room is not set"):
+        _ = config.room
+    assert config.build(room="attic").cfg.room == "attic"
+    with pytest.raises(UnknownFieldError, match="did you mean room"):
+        config.rom = REQUIRED  # type: ignore[attr-defined]  # the mistake that is tested
+
+
+def test_a_part_that_lacks_a_method_is_refused() -> None:
+    with pytest.raises(
+        FieldTypeError, match=r"lamp wants Buildable\[Lamp\], got .*: it builds a Box, which has no light"
+    ):
+        Room.Config(name="hall", lamp=Box.Config())  # type: ignore[arg-type]  # the mistake that is tested

@@ -406,11 +406,12 @@ def _why_not_held(value: object) -> str:
 
 
 def _is_fixed(value: object) -> bool:
-    if isinstance(value, (*_SCALARS, enum.Enum)):
-        return True
-    if isinstance(value, Config | list | dict):
+    """Whether a value can't change, as far as anybody can tell."""
+    if isinstance(value, Config | list | dict | set | bytearray):
         return False
-    return all(map(_is_fixed, value)) if type(value) is tuple else not _why_not_held(value)
+    if isinstance(value, tuple):
+        return all(map(_is_fixed, value))
+    return not is_dataclass(value) or not _why_not_held(value)
 
 
 def is_dataclass(value: object) -> bool:
