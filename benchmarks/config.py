@@ -245,10 +245,13 @@ def medians(repeats: int, *sides: dict[str, Callable[[], object]]) -> list[dict[
     return [{name: statistics.median(each) for name, each in taken.items()} for taken in times]
 
 
+def _nothing(*_: object) -> None: ...
+
+
 def without_provenance(operations: dict[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
     def silent(operation: Callable[[], object]) -> Callable[[], object]:
         def run() -> object:
-            with mock.patch("ax_config._config.logged", return_value=None):
+            with mock.patch("ax_config._config.logged", new=_nothing):
                 return operation()
 
         return run
