@@ -251,7 +251,7 @@ def _nothing(*_: object) -> None: ...
 def without_provenance(operations: dict[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
     def silent(operation: Callable[[], object]) -> Callable[[], object]:
         def run() -> object:
-            with mock.patch("ax_config._config.logged", new=_nothing):
+            with mock.patch.multiple("ax_config._config", given=_nothing, logged=_nothing):
                 return operation()
 
         return run

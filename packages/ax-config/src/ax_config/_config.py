@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast, dataclass_tr
 from ._errors import ConfigError, ConflictError, FieldTypeError, MissingFieldError, UnknownFieldError, nearest
 from ._fields import ABSENT, REQUIRED, Field, FieldSpec, field
 from ._frozen import FrozenDict, FrozenList
-from ._provenance import Log, Nothing, logged
+from ._provenance import Log, Nothing, given, logged
 from ._typecheck import Check, MismatchError, compile_check, describe, resolve
 
 T_co = TypeVar("T_co", covariant=True)
@@ -147,7 +147,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
     def __init__(self, **values: object) -> None:
         _set_parent(self, None)
         _set_key(self, "")
-        _set_log(self, logged(None, tuple(values), Nothing, 2))
+        _set_log(self, given(tuple(values)))
         fields = type(self).__ax_fields__
         absent = []
         for name, info in fields.items():
@@ -175,7 +175,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
                 delattr(self, name)
                 return
             self._store(name, value, owned=False)
-            _set_log(self, logged(self._ax_log, name, before, 2))
+            _set_log(self, logged(self._ax_log, name, before))
 
         def __getattr__(self, name: str) -> object:
             """Reached for names that are not set: says whether the field is open or unknown."""
@@ -193,7 +193,7 @@ class Config(Generic[T_co], metaclass=ConfigMeta):
             for _, child in configs_in(before, name):
                 _set_parent(child, None)
                 _set_key(child, "")
-            _set_log(self, logged(self._ax_log, name, before, 2))
+            _set_log(self, logged(self._ax_log, name, before))
 
     def __eq__(self, other: object) -> bool:
         """Same class, same fields set, to equal values of equal types (1, 1.0 and True are three values)."""

@@ -117,7 +117,7 @@ def _owners(
             path += f"[{step}]" if isinstance(step, int) else f"[{step[1:]!r}]"
 
 
-def _entries(log: Log) -> Iterator[tuple[CodeType, int, Actors, str | tuple[str, ...], object]]:
+def _entries(log: Log) -> Iterator[tuple[CodeType | None, int, Actors, str | tuple[str, ...], object]]:
     while log is not None:
         code, lasti, actors, name, before, log, _ = log
         yield code, lasti, actors, name, before
@@ -129,10 +129,10 @@ def _own(owner: Config[object], path: str, name: str, rest: list[str | int]) -> 
     for code, lasti, actors, what, before in _entries(owner._ax_log):
         if what == name:
             how = "opened" if value is Nothing else "set"
-            yield Step(path, _at(value, rest), how, _names(actors), _where(code, lasti, actors))
+            yield Step(path, _at(value, rest), how, _names(actors), place(code, lasti))
             value = before
         elif isinstance(what, tuple) and name in what:
-            yield Step(path, _at(value, rest), "given", _names(actors), _where(code, lasti, actors))
+            yield Step(path, _at(value, rest), "given", _names(actors), place(code, lasti))
             return
     if value is Nothing:
         return
@@ -149,9 +149,7 @@ def _replaced(owner: Config[object], path: str, name: str, rest: list[str | int]
         if what != name:
             continue
         if not _holds(before, part):
-            yield Step(
-                path, f"{shown(before)} → {shown(value)}", "replaced", _names(actors), _where(code, lasti, actors)
-            )
+            yield Step(path, f"{shown(before)} → {shown(value)}", "replaced", _names(actors), place(code, lasti))
             with contextlib.suppress(ConfigError, AttributeError):  # nothing of that name in what stood there
                 yield from _history(before, rest, path)
         value = before
@@ -169,7 +167,7 @@ def _holds(value: object, part: object) -> bool:
 def _created(node: Config[object], path: str) -> Step:
     for code, lasti, actors, what, _ in _entries(node._ax_log):
         if isinstance(what, tuple):
-            return Step(path, shown(node), "given", _names(actors), _where(code, lasti, actors))
+            return Step(path, shown(node), "given", _names(actors), place(code, lasti))
     return Step(path, shown(node), "read", (), "")
 
 
@@ -192,19 +190,10 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def _where(code: CodeType, lasti: int, actors: Actors) -> str:
-    """The place of a step; empty where a modifier of this package's set the value, which has no line of its own."""
-    while actors is not None and isinstance(actors[0], str | Replacement):
-        _, actors = actors
-    if actors is not None and isinstance(actors[0], Config) and type(actors[0]).__module__ == "ax_config.modifiers":
-        return ""
-    return place(code, lasti)
-
-
 def _names(actors: Actors) -> tuple[str, ...]:
     names = []
     while actors is not None:
-        who, actors = actors
+        who, actors, _ = actors
         if name := _name_of(who):
             names.append(name)
     return tuple(names)
@@ -226,8 +215,10 @@ def _name_of(who: object) -> str:
     return f"{name}  [{_short(code.co_filename)}:{code.co_firstlineno}]" if isinstance(code, CodeType) else str(name)
 
 
-def place(code: CodeType, lasti: int) -> str:
+def place(code: CodeType | None, lasti: int) -> str:
     """The file, line and function of an instruction."""
+    if code is None:
+        return ""
     line = next((last for start, end, last in code.co_lines() if start <= lasti < end), None)
     inside = "" if code.co_qualname == "<module>" else f" in {code.co_qualname}"
     return f"{_short(code.co_filename)}:{line}{inside}"

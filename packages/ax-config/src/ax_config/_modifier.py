@@ -55,7 +55,7 @@ def applied(modifier: Callable[[Config[object]], Config[object]], tree: Config[o
     if isinstance(modifier, Modifier):
         if open_fields := modifier._open_fields():
             raise MissingFieldError(f"{type(modifier).__qualname__}: required and not set: {', '.join(open_fields)}")
-        with acting(modifier):
+        with acting(modifier, says_all=type(modifier).__module__.startswith("ax_config.")):
             changed = modifier.apply(tree)
     else:
         with acting(modifier):

@@ -75,7 +75,7 @@ def override(config: ConfigT, assignments: Iterable[str | Assignment]) -> Config
     tree = config.clone()
     for given in assignments:
         each = assignment(given) if isinstance(given, str) else given
-        with acting(f"override {each}" if not each.source else str(each)):
+        with acting(f"override {each}" if not each.source else str(each), says_all=bool(each.source)):
             _apply(tree, each)
     return tree
 

@@ -12,16 +12,16 @@ leaves one entry for all the values that it was given. That is all the cost: a l
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TypeAlias
 
-Actors: TypeAlias = "tuple[object, Actors] | None"
-"""Who is at work, innermost first, linked."""
+Actors: TypeAlias = "tuple[object, Actors, bool] | None"
+"""Who is at work, innermost first, linked; and whether that says it all, so that no line of code need be told."""
 
-Log: TypeAlias = "tuple[CodeType, int, Actors, str | tuple[str, ...], object, Log, int] | None"
+Log: TypeAlias = "tuple[CodeType | None, int, Actors, str | tuple[str, ...], object, Log, int] | None"
 """Code, instruction, actors, the field's name (a tuple of names: the constructor), what was there, older, length."""
 
 _LONGEST = 256
@@ -29,6 +29,7 @@ _LONGEST = 256
 
 _HERE = __file__[: -len("_provenance.py")]
 _actors: ContextVar[Actors] = ContextVar("ax_config_actors", default=None)
+_frame: Callable[[int], FrameType] = sys._getframe
 
 
 class _Inside(dict[str, bool]):
@@ -47,22 +48,48 @@ class Nothing:
 
 
 @contextmanager
-def acting(who: object) -> Iterator[None]:
-    """Values set inside are recorded as set by ``who``: a modifier's config, or a sentence."""
-    token = _actors.set((who, _actors.get()))
+def acting(who: object, *, says_all: bool = False) -> Iterator[None]:
+    """Values set inside are recorded as set by ``who``: a modifier's config, or a sentence.
+
+    With ``says_all`` the line of code that sets them is of no interest: it is a modifier's of this package, say.
+    """
+    token = _actors.set((who, _actors.get(), says_all))
     try:
         yield
     finally:
         _actors.reset(token)
 
 
-def logged(log: Log, name: str | tuple[str, ...], before: object, depth: int) -> Log:
-    """``log`` with an entry on top, set by the first caller outside this package, ``depth`` frames up or more."""
-    frame = sys._getframe(depth)
+def says_all() -> bool:
+    """Whether whoever is at work says it all."""
+    actors = _actors.get()
+    return actors is not None and actors[2]
+
+
+def given(names: tuple[str, ...]) -> Log:
+    """The log of a config whose constructor was called two frames up, with values for ``names``."""
+    frame = _frame(2)
     code = frame.f_code
-    while _inside[code.co_filename] and frame.f_back is not None:
-        frame = frame.f_back
+    if _inside[code.co_filename]:
+        frame = _outside(frame)
         code = frame.f_code
-    if log is None or log[6] >= _LONGEST:
-        return (code, frame.f_lasti, _actors.get(), name, before, None, 1)
-    return (code, frame.f_lasti, _actors.get(), name, before, log, log[6] + 1)
+    return (code, frame.f_lasti, _actors.get(), names, Nothing, None, 1)
+
+
+def logged(log: Log, name: str, before: object) -> Log:
+    """``log`` with an entry on top, for a value that was set two frames up."""
+    actors = _actors.get()
+    length = 1 if log is None else log[6] + 1
+    if length > _LONGEST:
+        log, length = None, 1
+    if actors is not None and actors[2]:
+        return (None, 0, actors, name, before, log, length)
+    frame = _outside(_frame(2))
+    return (frame.f_code, frame.f_lasti, actors, name, before, log, length)
+
+
+def _outside(frame: FrameType) -> FrameType:
+    """The first frame from this one up that is no code of this package."""
+    while _inside[frame.f_code.co_filename] and frame.f_back is not None:
+        frame = frame.f_back
+    return frame

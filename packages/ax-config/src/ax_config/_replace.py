@@ -15,7 +15,7 @@ from ._callables import signature_of
 from ._config import Config, default_of, path_to, same
 from ._errors import ConfigError, MissingFieldError, NoMatchError, nearest
 from ._fields import REQUIRED
-from ._provenance import acting
+from ._provenance import acting, says_all
 from ._tree import set_at, walk
 from .selectors import Target, selected
 
@@ -127,7 +127,7 @@ def replace_in(
             report(done)
         if path == "":
             return cast("ConfigT", fresh)
-        with acting(done):
+        with acting(done, says_all=says_all()):
             set_at(tree, path, fresh)
     return tree
 

@@ -6,7 +6,7 @@ import argparse
 
 from ax_config._explain import Explanation, explain, place
 from ax_config._override import matching_paths
-from ax_config._provenance import Nothing, logged
+from ax_config._provenance import given
 
 from ._terminal import BOLD, paint, wants_colour
 from ._tree import add_changes, add_source, config_of
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _without_this_command(told: Explanation) -> Explanation:
     """What the command line set was set by whoever called ``main``, which is no place in anybody's code."""
-    entry = logged(None, "", Nothing, 1)
+    entry = given(())
     assert entry is not None
     here = place(*entry[:2])
     steps = []
