@@ -33,7 +33,7 @@ from tools.workspace import PACKAGES, ROOT, Package, third_party, with_siblings
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "imports", "seeded", "wheels", "tests", "typed", "contracts", "e2e"]
+nox.options.sessions = ["lint", "types", "imports", "seeded", "wheels", "tests", "typed", "contracts", "loc", "e2e"]
 
 DIST = ROOT / "dist"
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -213,6 +213,13 @@ def contracts(session: nox.Session) -> None:
     """All wheels together: every provider fits every Protocol it is meant for, and so do strangers."""
     install(session, PACKAGES, *group("contracts"))
     run_tests_in(session, "tests/contracts")
+
+
+@nox.session(requires=["build"])
+def loc(session: nox.Session) -> None:
+    """Features as strangers add them: right by references, and in no line of what exists. It copies this tree itself."""
+    install(session, ["ax-recipes"], *group("loc"))
+    session.run("pytest", "tests/loc", *session.posargs, env={"PYTHONPATH": None, "PYTHONSAFEPATH": "1"})
 
 
 @nox.session(requires=["build"])
