@@ -1,13 +1,14 @@
 """The seams that ax-layers owns: what its modules ask of a mesh, of kernels, of caches, and of each other.
 
 Shapes in docstrings use one letter a dim: ``B`` batch, ``T`` query length, ``S`` key length, ``N`` query heads, ``K``
-key-value heads, ``H`` head dim, ``D`` model dim, ``V`` vocabulary.
+key-value heads, ``H`` head dim, ``D`` model dim, ``V`` vocabulary. Of linear attention: ``G`` heads of queries and keys, ``N``
+of values, ``S`` state dim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 
@@ -67,6 +68,97 @@ class AttentionFn(Protocol):
         ...
 
 
+class StateSpaceFn(Protocol):
+    """The selective state space of Mamba-2, or any linear attention whose heads decay, on plain arrays."""
+
+    def __call__(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        log_decay: jax.Array,
+        /,
+        *,
+        state: jax.Array | None = None,
+        segments: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """``[B, T, G, S] × [B, T, G, S] × [B, T, N, H] × [B, T, N] → ([B, T, N, H], [B, N, S, H])``.
+
+        Row by row ``state = exp(log_decay) · state + keyᵀ · value``, and the output is ``query · state``, in the value's
+        type. ``N`` is a multiple of the ``G`` groups. ``log_decay`` is at most 0; decays and states are float32. ``state`` is
+        the one before the first row, None zero; the second result is the one after the last. Where ``segments``
+        ``[B, T]`` changes from one row to the next, the state starts again from zero.
+        """
+        ...
+
+
+class DeltaRuleFn(Protocol):
+    """The gated delta rule on plain arrays."""
+
+    def __call__(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        log_decay: jax.Array,
+        beta: jax.Array,
+        /,
+        *,
+        state: jax.Array | None = None,
+        segments: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """As ``StateSpaceFn``, with ``beta`` ``[B, T, N]`` in [0, 1] and keys of at most unit length.
+
+        Row by row ``state = exp(log_decay) · state``, then ``state = state + beta · keyᵀ · (value - key · state)``, and the
+        output is ``query · state``.
+        """
+        ...
+
+
+class AttentionMask(Protocol):
+    """Which keys a query may see, by where the two stand; holds no array of queries by keys."""
+
+    def __call__(self, query_positions: jax.Array, key_positions: jax.Array, /) -> jax.Array:
+        """``[B, T, 1] × [B, 1, S]`` int32 → ``[B, T, S]`` bool; ``B`` may be 1."""
+        ...
+
+
+class AttentionBias(Protocol):
+    """What is added to a logit for where a query and a key stand."""
+
+    def __call__(self, query_positions: jax.Array, key_positions: jax.Array, /, *, num_heads: int) -> jax.Array:
+        """``[B, T, 1] × [B, 1, S]`` int32 → ``[B, N, T, S]`` float32; ``B`` may be 1."""
+        ...
+
+
+class SupportsAttentionOptions(Protocol):
+    """An ``AttentionFn`` that takes more. Each option is given only where it is wanted."""
+
+    def __call__(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        /,
+        *,
+        scale: float,
+        causal: bool,
+        window: int | None = None,
+        logit_cap: float | None = None,
+        query_positions: jax.Array | None = None,
+        key_positions: jax.Array | None = None,
+        query_segments: jax.Array | None = None,
+        key_segments: jax.Array | None = None,
+        mask: AttentionMask | None = None,
+        bias: AttentionBias | None = None,
+        sinks: jax.Array | None = None,
+    ) -> jax.Array:
+        """As ``AttentionFn``, and: a query sees a key only if ``mask`` lets it; ``bias`` is added to capped logits;
+        ``sinks`` ``[N]`` float32 is one more logit a head, which takes its share of the softmax and gives nothing.
+        """
+        ...
+
+
 class CrossEntropyFn(Protocol):
     """The language model's head and its loss in one call, so that an implementation need not hold all logits."""
 
@@ -116,6 +208,28 @@ class ArrayFn(Protocol):
     def __call__(self, x: jax.Array, /) -> jax.Array: ...
 
 
+class GatedArrayFn(Protocol):
+    """One array and its gate, of the same shape, to another: a gated norm."""
+
+    def __call__(self, x: jax.Array, gate: jax.Array, /) -> jax.Array: ...
+
+
+class SequenceConv(Protocol):
+    """Mixes each channel's neighbouring rows. ``build(dim=, axes=)``: the channels' sizes, and their logical names."""
+
+    def __call__(self, x: jax.Array, /, *, segments: jax.Array | None = None) -> jax.Array:
+        """``[B, T, *dim] → [B, T, *dim]``; no row sees a later one, or one of another segment."""
+        ...
+
+    def init_cache(self, *, batch_size: int) -> jax.Array:
+        """What ``extend`` has to remember of a sequence, before its first row."""
+        ...
+
+    def extend(self, x: jax.Array, cache: jax.Array, /, *, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The next ``[B, T, *dim]``; rows with a negative position are padding."""
+        ...
+
+
 class Projection(Protocol):
     """A linear map from one or several trailing dims to others, whose sizes and logical names it is built with.
 
@@ -132,6 +246,22 @@ class PositionEncoding(Protocol):
 
     def __call__(self, x: jax.Array, /, *, positions: jax.Array | None) -> jax.Array:
         """``[B, T, N, H]`` again, for ``positions`` ``[B, T]``; None means that row ``i`` stands at position ``i``."""
+        ...
+
+
+class FrequencyScaling(Protocol):
+    """Makes other rotary frequencies, for longer texts."""
+
+    def __call__(self, frequencies: jax.Array, /) -> jax.Array:
+        """Radians a position, from the fastest pair to the slowest, float32 → the same shape."""
+        ...
+
+
+class PositionEmbedding(Protocol):
+    """Tells tokens where they stand, once, before the first layer."""
+
+    def __call__(self, x: jax.Array, /, *, positions: jax.Array | None = None) -> jax.Array:
+        """``[B, T, D] → [B, T, D]``, for ``positions`` as a ``PositionEncoding`` takes them."""
         ...
 
 
@@ -174,4 +304,123 @@ class OutputHead(Protocol):
 
     def output_weight(self) -> jax.Array:
         """The ``[V, D]`` matrix behind ``attend``, in the type to compute in, for a ``CrossEntropyFn``."""
+        ...
+
+
+class GroupedMatmul(Protocol):
+    """Rows that belong to groups, each multiplied with its group's matrix."""
+
+    def __call__(self, rows: jax.Array, weights: jax.Array, group_sizes: jax.Array, /) -> jax.Array:
+        """``[M, D] × [E, D, F] × [E] int32 → [M, F]`` in the rows' type, which is that of the weights.
+
+        The first ``group_sizes[0]`` rows are multiplied with ``weights[0]``, the next ``group_sizes[1]`` with
+        ``weights[1]``, and so on; a group may be empty. Rows after the last group give zeros.
+        """
+        ...
+
+
+class Routing(NamedTuple):
+    """Which experts see which tokens: for each sequence ``A`` assignments, in any order.
+
+    All are ``[B, A]``. An expert has a token at most once.
+    """
+
+    tokens: jax.Array
+    """Where in its sequence the token stands, int32."""
+    experts: jax.Array
+    """The expert that it is for, int32."""
+    weights: jax.Array
+    """What the expert's output is multiplied with, float32, at least 0."""
+
+
+class Router(Protocol):
+    """Decides which experts see which tokens. Built with ``dim=`` and ``num_experts=``."""
+
+    @property
+    def experts_per_token(self) -> float:
+        """How many experts a token meets on average."""
+        ...
+
+    def __call__(self, x: jax.Array, /) -> Routing:
+        """``[B, T, D]`` → the assignments."""
+        ...
+
+
+class Experts(Protocol):
+    """Layers side by side, each with inputs of its own. Built with ``dim=`` and ``num_experts=``."""
+
+    def training_flops_per_token(self, seq_length: int, /) -> float:
+        """Those of one expert for a token that it sees."""
+        ...
+
+    def __call__(self, x: jax.Array, routing: Routing, /) -> tuple[jax.Array, jax.Array]:
+        """``[B, T, D]`` → the weighted sums of the experts' outputs ``[B, T, D]``, and how many experts each token
+        reached, ``[B, T]`` int32."""
+        ...
+
+
+RowsMatmul: TypeAlias = Callable[[jax.Array, jax.Array], jax.Array]
+"""Experts' rows, laid out somehow, times a weight ``[E, D, F]``: each row with its own expert's."""
+
+
+class ExpertFn(Protocol):
+    """What an expert does to its rows, said without saying how the rows of all experts lie in memory."""
+
+    def __call__(self, rows: jax.Array, weights: Sequence[jax.Array], matmul: RowsMatmul, /) -> jax.Array:
+        """``[…, D] → […, D]``, row by row, and ``matmul`` the only use of a weight.
+
+        Where the weights' inner dims ("mlp") are split over devices, what the shards give adds up to the result.
+        """
+        ...
+
+
+class Dispatch(Protocol):
+    """Brings tokens to experts and their outputs back."""
+
+    def __call__(
+        self,
+        x: jax.Array,
+        routing: Routing,
+        weights: Sequence[jax.Array],
+        axes: Sequence[Axes],
+        expert: ExpertFn,
+        /,
+    ) -> tuple[jax.Array, jax.Array]:
+        """What ``Experts`` return. ``axes`` name the dims of the weights: "expert" first, None for the model's width."""
+        ...
+
+
+class LogitNoise(Protocol):
+    """Makes a router try other experts. Built with ``dim=`` and ``num_experts=``."""
+
+    def __call__(self, logits: jax.Array, x: jax.Array, /) -> jax.Array:
+        """``[B, T, E]`` again, for tokens ``[B, T, D]``."""
+        ...
+
+
+class SelectFn(Protocol):
+    """Chooses each token's experts by their scores."""
+
+    def __call__(self, scores: jax.Array, /, *, k: int) -> jax.Array:
+        """``[B, T, E]`` → the ``k`` different experts of each token, ``[B, T, k]`` int32."""
+        ...
+
+
+class SelectionBias(Protocol):
+    """Shifts scores for the choice of experts, but not for their weights. Built with ``num_experts=``."""
+
+    def __call__(self, scores: jax.Array, /) -> jax.Array:
+        """``[B, T, E]`` again."""
+        ...
+
+    def observe(self, load: jax.Array, /) -> None:
+        """Learn how many tokens each expert was given, ``[E]`` float32."""
+        ...
+
+
+class RouterLoss(Protocol):
+    """What is added to the model's loss on account of a router."""
+
+    def __call__(self, logits: jax.Array, scores: jax.Array, load: jax.Array, /) -> jax.Array:
+        """``[B, T, E]`` logits and scores, and how many tokens each expert was given ``[E]`` → a scalar, all float32."""
         ...

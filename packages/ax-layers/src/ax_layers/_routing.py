@@ -1,0 +1,34 @@
+"""What all routers share: logits in float32, the load that a routing makes, and the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from ._dtypes import float_dtype
+from ._param_spec import ParamSpec
+from .protocols import Initializer, RouterLoss, Routing
+
+
+def router_weight(dim: int, num_experts: int, *, dtype: str, initializer: Initializer) -> ParamSpec:
+    """The matrix from tokens to logits. Its experts' dim isn't split over devices: the choice needs all of a token's logits."""
+    return ParamSpec((dim, num_experts), float_dtype(dtype), ("embed", None), initializer, fan_in=(-2,))
+
+
+def router_logits(x: jax.Array, weight: jax.Array, /) -> jax.Array:
+    """``[B, T, D] × [D, E] → [B, T, E]``, in float32 from the start."""
+    return jnp.einsum("btd,de->bte", x.astype(jnp.float32), weight.astype(jnp.float32))
+
+
+def expert_load(routing: Routing, /, *, num_experts: int) -> jax.Array:
+    """How many tokens each expert was given, ``[E]`` float32."""
+    return jnp.bincount(routing.experts.reshape(-1), length=num_experts).astype(jnp.float32)
+
+
+def router_losses(
+    losses: Mapping[str, RouterLoss], logits: jax.Array, scores: jax.Array, load: jax.Array, /
+) -> dict[str, jax.Array]:
+    """What each says; a load is a count, so it has no gradient."""
+    return {name: loss(logits, scores, jax.lax.stop_gradient(load)) for name, loss in losses.items()}
