@@ -7,23 +7,46 @@ key-value heads, H head dim, D model dim.
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Sequence
+from typing import Any, TypedDict, cast
 
 import ax_config
 import jax
+import numpy as np
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from ._dot_product_attention import dot_product_attention
 from ._dtypes import float_dtype
 from ._kv_cache import DenseKVCache
 from ._linear import Linear
-from ._module import Module, scoped
+from ._module import Module, Param, scoped
+from ._param_spec import ParamSpec
 from ._rotary import rotary
-from .protocols import ArrayFn, ArrayTree, AttentionFn, KVCache, PositionEncoding, Projection
+from .protocols import (
+    ArrayFn,
+    ArrayTree,
+    AttentionBias,
+    AttentionFn,
+    AttentionMask,
+    Initializer,
+    KVCache,
+    PositionEncoding,
+    Projection,
+    SupportsAttentionOptions,
+)
+
+
+class Options(TypedDict, total=False):
+    """What ``SupportsAttentionOptions`` takes beyond an ``AttentionFn``."""
+
+    mask: AttentionMask
+    bias: AttentionBias
+    sinks: jax.Array
 
 
 class Attention(Module):
-    """Causal self-attention; fits ``SequenceLayer``."""
+    """Self-attention, causal unless told otherwise; fits ``SequenceLayer``."""
 
     class Config(ax_config.Config["Attention"]):
         """Heads, and the parts that attention is made of."""
@@ -32,8 +55,13 @@ class Attention(Module):
         num_heads: int
         head_dim: int
         num_kv_heads: int | None = None  # None: as many as num_heads
+        scale: float | None = None  # of the logits; None: head_dim ** -0.5
+        causal: bool = True
         window: int | None = None  # how many positions back a query sees, itself included; None: all
+        mask: Buildable[AttentionMask] | None = None  # a further limit on what a query sees
         logit_cap: float | None = None
+        bias: Buildable[AttentionBias] | None = None
+        sinks: Buildable[Initializer] | None = None  # draws a learnt logit a head that draws attention to nothing
         query: Buildable[Projection] = field(default_factory=Linear.Config)
         key: Buildable[Projection] = field(default_factory=Linear.Config)
         value: Buildable[Projection] = field(default_factory=Linear.Config)
@@ -50,8 +78,8 @@ class Attention(Module):
         self._num_kv_heads = cfg.num_heads if cfg.num_kv_heads is None else cfg.num_kv_heads
         if cfg.num_heads % self._num_kv_heads:
             raise ValueError(f"num_heads is a multiple of num_kv_heads, got {cfg.num_heads} and {self._num_kv_heads}")
-        self._scale = cfg.head_dim**-0.5
-        self._window, self._logit_cap = cfg.window, cfg.logit_cap
+        self._scale = cfg.head_dim**-0.5 if cfg.scale is None else cfg.scale
+        self._causal, self._window, self._logit_cap = cfg.causal, cfg.window, cfg.logit_cap
         self._cache_dtype = float_dtype(cfg.cache_dtype)
         heads, kv_heads = (cfg.num_heads, cfg.head_dim), (self._num_kv_heads, cfg.head_dim)
         self.query = self.child(
@@ -72,29 +100,24 @@ class Attention(Module):
             self.query_norm = self.child("query_norm", cfg.qk_norm, dim=cfg.head_dim)
             self.key_norm = self.child("key_norm", cfg.qk_norm, dim=cfg.head_dim)
         self.position_encoding = self.child("position_encoding", cfg.position_encoding)
+        self.mask = None if cfg.mask is None else self.child("mask", cfg.mask)
+        self.bias = None if cfg.bias is None else self.child("bias", cfg.bias)
+        self.sinks: Param | None = None
+        if cfg.sinks is not None:
+            spec = ParamSpec((cfg.num_heads,), np.dtype(np.float32), ("heads",), cfg.sinks.build(), weight_decay=False)
+            self.sinks = self.param("sinks", spec)
         self.attention_fn = self.child("attention_fn", cfg.attention_fn)
+        given = {"mask": self.mask, "bias": self.bias, "sinks": self.sinks}
+        _check_it_takes(self.attention_fn, [name for name, option in given.items() if option is not None])
         self.kv_cache = self.child("kv_cache", cfg.kv_cache)
 
     @scoped
     def __call__(
         self, x: jax.Array, /, *, positions: jax.Array | None = None, segments: jax.Array | None = None
     ) -> jax.Array:
-        """``[B, T, D] → [B, T, D]``; each position sees itself and what stands before it in its segment."""
+        """``[B, T, D] → [B, T, D]``; what a position sees is in its own segment."""
         query, key, value = self._project(x, positions)
-        context_BTNH = self.attention_fn(
-            query,
-            key,
-            value,
-            scale=self._scale,
-            causal=True,
-            window=self._window,
-            logit_cap=self._logit_cap,
-            query_positions=positions,
-            key_positions=positions,
-            query_segments=segments,
-            key_segments=segments,
-        )
-        return self._combine(context_BTNH)
+        return self._attend(query, key, value, positions, positions, segments)
 
     def init_cache(self, *, batch_size: int, max_length: int) -> ArrayTree:
         """An empty cache of keys and values."""
@@ -112,18 +135,8 @@ class Attention(Module):
         """The next ``[B, T, D]``, which see what the cache holds and each other."""
         query, key, value = self._project(x, positions)
         cache, keys, values, key_positions = self.kv_cache.update(cache, key, value, positions)
-        context_BTNH = self.attention_fn(
-            query,
-            keys.astype(query.dtype),
-            values.astype(query.dtype),
-            scale=self._scale,
-            causal=True,
-            window=self._window,
-            logit_cap=self._logit_cap,
-            query_positions=positions,
-            key_positions=key_positions,
-        )
-        return self._combine(context_BTNH), cache
+        keys, values = keys.astype(query.dtype), values.astype(query.dtype)
+        return self._attend(query, keys, values, positions, key_positions, None), cache
 
     def _project(self, x: jax.Array, positions: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
         query, key, value = self.query(x), self.key_projection(x), self.value(x)
@@ -136,10 +149,50 @@ class Attention(Module):
         value = self.save_point("value", self.constrain(value, ("batch", "seq", "kv_heads", None)))
         return query, key, value
 
-    def _combine(self, context_BTNH: jax.Array) -> jax.Array:
+    def _attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        query_positions: jax.Array | None,
+        key_positions: jax.Array | None,
+        segments: jax.Array | None,
+    ) -> jax.Array:
+        options = Options()
+        if self.mask is not None:
+            options["mask"] = self.mask
+        if self.bias is not None:
+            options["bias"] = self.bias
+        if self.sinks is not None:
+            options["sinks"] = self.sinks.value
+        context_BTNH = cast("SupportsAttentionOptions", self.attention_fn)(
+            query,
+            key,
+            value,
+            scale=self._scale,
+            causal=self._causal,
+            window=self._window,
+            logit_cap=self._logit_cap,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            query_segments=segments,
+            key_segments=segments,
+            **options,
+        )
         context_BTNH = self.constrain(context_BTNH, ("batch", "seq", "heads", None))
         return self.output_projection(self.save_point("attention", context_BTNH))
 
     def training_flops_per_token(self, seq_length: int, /) -> float:
         """The projections', and ``12 · N · H · T`` for the attention in full."""
         return super().training_flops_per_token(seq_length) + 12 * self._num_heads * self._head_dim * seq_length
+
+
+def _check_it_takes(attention_fn: AttentionFn, options: Sequence[str]) -> None:
+    parameters = inspect.signature(attention_fn).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    if lacking := [option for option in options if option not in parameters]:
+        raise ValueError(
+            f"the attention function {attention_fn!r} takes no {' and no '.join(lacking)}, which this attention has; give "
+            "it one that fits SupportsAttentionOptions, such as ax_layers.dot_product_attention"
+        )

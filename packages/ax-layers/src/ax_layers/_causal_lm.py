@@ -20,7 +20,7 @@ from ._embedding import Embedding
 from ._module import Module, scoped
 from ._output_head import Head
 from ._rms_norm import RMSNorm
-from .protocols import ArrayFn, ArrayTree, CrossEntropyFn, OutputHead, SequenceLayer, TokenEmbedding
+from .protocols import ArrayFn, ArrayTree, CrossEntropyFn, OutputHead, PositionEmbedding, SequenceLayer, TokenEmbedding
 
 
 class LMCache(TypedDict):
@@ -40,17 +40,22 @@ class CausalLM(Module):
         dim: int
         layers: Buildable[SequenceLayer]
         embedding: Buildable[TokenEmbedding] = field(default_factory=Embedding.Config)
+        position_embedding: Buildable[PositionEmbedding] | None = None  # None: positions are the layers' business
         norm: Buildable[ArrayFn] = field(default_factory=RMSNorm.Config)
         head: Buildable[OutputHead] | None = field(default_factory=Head.Config)  # None: the embedding's weight (tied)
+        logit_scale: float = 1.0  # before the cap
         logit_cap: float | None = None
         cross_entropy: Buildable[CrossEntropyFn] = field(default_factory=lambda: partial_for(cross_entropy))
         eval_accuracy: bool = True  # when not training, report the accuracy too; needs all logits at once
 
     def __init__(self, cfg: Config, /) -> None:
         super().__init__()
-        self._logit_cap = cfg.logit_cap
+        self._logit_scale, self._logit_cap = cfg.logit_scale, cfg.logit_cap
         self._eval_accuracy = cfg.eval_accuracy
         self.embedding = self.child("embedding", cfg.embedding, vocab_size=cfg.vocab_size, dim=cfg.dim)
+        self.position_embedding: PositionEmbedding | None = None
+        if cfg.position_embedding is not None:
+            self.position_embedding = self.child("position_embedding", cfg.position_embedding, dim=cfg.dim)
         self.layers = self.child("layers", cfg.layers, dim=cfg.dim)
         self.norm = self.child("norm", cfg.norm, dim=cfg.dim)
         if cfg.head is not None:
@@ -122,12 +127,21 @@ class CausalLM(Module):
         return super().training_flops_per_token(seq_length) + self._tied_flops
 
     def _hidden(self, tokens: jax.Array, *, positions: jax.Array | None, segments: jax.Array | None) -> jax.Array:
-        x = self.constrain(self.embedding(tokens), ("batch", "seq", None))
-        return self.norm(self.layers(x, positions=positions, segments=segments))
+        x = self.constrain(self._embed(tokens, positions), ("batch", "seq", None))
+        return self._normed(self.layers(x, positions=positions, segments=segments))
 
     def _extend(self, tokens: jax.Array, cache: ArrayTree, positions: jax.Array) -> tuple[jax.Array, ArrayTree]:
-        x, cache = self.layers.extend(self.embedding(tokens), cache, positions=positions)
-        return self.norm(x), cache
+        x, cache = self.layers.extend(self._embed(tokens, positions), cache, positions=positions)
+        return self._normed(x), cache
+
+    def _embed(self, tokens: jax.Array, positions: jax.Array | None) -> jax.Array:
+        x = self.embedding(tokens)
+        return x if self.position_embedding is None else self.position_embedding(x, positions=positions)
+
+    def _normed(self, x: jax.Array) -> jax.Array:
+        """What the head is given. It is linear, so the logits' scale can be the vectors'."""
+        x = self.norm(x)
+        return x if self._logit_scale == 1 else x * self._logit_scale
 
     def _logits(self, hidden: jax.Array) -> jax.Array:
         logits = cap_logits(self.head.attend(hidden), self._logit_cap)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._wide_einsum import wide_einsum
+from .protocols import AttentionBias, AttentionMask
 
 
 def dot_product_attention(
@@ -28,8 +29,11 @@ def dot_product_attention(
     key_positions: jax.Array | None = None,
     query_segments: jax.Array | None = None,
     key_segments: jax.Array | None = None,
+    mask: AttentionMask | None = None,
+    bias: AttentionBias | None = None,
+    sinks: jax.Array | None = None,
 ) -> jax.Array:
-    """Fits ``AttentionFn`` with all its options.
+    """Fits ``AttentionFn`` and ``SupportsAttentionOptions``; values may be narrower than keys.
 
     Raises:
         ValueError: Only one of ``query_segments`` and ``key_segments`` is given.
@@ -47,12 +51,16 @@ def dot_product_attention(
         conditions.append(query_at_BT1 - key_at_B1S < window)
     if query_segments is not None and key_segments is not None:
         conditions.append(query_segments[:, :, None] == key_segments[:, None, :])
+    if mask is not None:
+        conditions.append(mask(query_at_BT1, key_at_B1S))
 
     sees_BTS = None
     for condition in conditions:
         sees_BTS = condition if sees_BTS is None else sees_BTS & condition
-    out = _attend(query, key, value, sees_BTS, scale=scale, cap=logit_cap)
-    in_order = query_positions is None and key_positions is None and query_segments is None and window is None
+    bias_BNTS = None if bias is None else bias(query_at_BT1, key_at_B1S, num_heads=query.shape[2])
+    out = _attend(query, key, value, sees_BTS, bias_BNTS, sinks, scale=scale, cap=logit_cap)
+    unmasked = query_segments is None and window is None and mask is None
+    in_order = query_positions is None and key_positions is None and unmasked
     if sees_BTS is None or in_order:
         return out  # every query sees a key
     return jnp.where(sees_BTS.any(axis=-1)[:, :, None, None], out, jnp.zeros_like(out))
@@ -63,20 +71,34 @@ def _positions(positions: jax.Array | None, length: int) -> jax.Array:
 
 
 def _attend(
-    query: jax.Array, key: jax.Array, value: jax.Array, sees_BTS: jax.Array | None, *, scale: float, cap: float | None
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    sees_BTS: jax.Array | None,
+    bias_BNTS: jax.Array | None,
+    sinks_N: jax.Array | None,
+    *,
+    scale: float,
+    cap: float | None,
 ) -> jax.Array:
     (num_batch, length, num_heads, head_dim), num_kv_heads = query.shape, key.shape[2]
     grouped = num_heads != num_kv_heads
+    heads = (num_kv_heads, num_heads // num_kv_heads) if grouped else (num_heads,)
     if grouped:
-        query = query.reshape(num_batch, length, num_kv_heads, num_heads // num_kv_heads, head_dim)
+        query = query.reshape(num_batch, length, *heads, head_dim)
     to_logits = "btkgh,bskh->bkgts" if grouped else "btnh,bsnh->bnts"
     to_output = "bkgts,bskh->btkgh" if grouped else "bnts,bsnh->btnh"
 
     logits = wide_einsum(to_logits, query, key) * scale
     if cap is not None:
         logits = cap * jnp.tanh(logits / cap)
+    if bias_BNTS is not None:
+        logits = logits + bias_BNTS.reshape(bias_BNTS.shape[0], *heads, *bias_BNTS.shape[2:])
     if sees_BTS is not None:
         sees = sees_BTS[:, None, None] if grouped else sees_BTS[:, None]
         logits = jnp.where(sees, logits, float(np.finfo(np.float32).min))
-    weights = jax.nn.softmax(logits, axis=-1).astype(value.dtype)
-    return jnp.einsum(to_output, weights, value).reshape(num_batch, length, num_heads, head_dim)
+    if sinks_N is not None:
+        sinks = jnp.broadcast_to(sinks_N.reshape(1, *heads, 1, 1), (*logits.shape[:-1], 1))
+        logits = jnp.concatenate([logits, sinks], axis=-1)
+    weights = jax.nn.softmax(logits, axis=-1)[..., : key.shape[1]].astype(value.dtype)
+    return jnp.einsum(to_output, weights, value).reshape(num_batch, length, num_heads, value.shape[-1])

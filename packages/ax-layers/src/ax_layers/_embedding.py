@@ -23,13 +23,14 @@ class Embedding(Module):
 
         vocab_size: int = REQUIRED
         dim: int = REQUIRED
+        scale: float = 1.0  # of the vectors as they are looked up; a tied head is not scaled
         initializer: Buildable[Initializer] = field(default_factory=lambda: partial_for(initializers.normal, std=0.02))
         param_dtype: str = "float32"
         compute_dtype: str = "float32"
 
     def __init__(self, cfg: Config, /) -> None:
         super().__init__()
-        self._dtype = float_dtype(cfg.compute_dtype)
+        self._dtype, self._scale = float_dtype(cfg.compute_dtype), cfg.scale
         spec = ParamSpec(
             (cfg.vocab_size, cfg.dim),
             float_dtype(cfg.param_dtype),
@@ -44,7 +45,8 @@ class Embedding(Module):
         """``[B, T]`` int32 → ``[B, T, D]``; a token outside the vocabulary gives NaN."""
         # Whole rows first: to look up slices and regroup them by batch, XLA would copy all of them to every device.
         rows = self.constrain(self.weight.value, ("vocab", None))
-        return jnp.take(rows, tokens, axis=0, mode="fill").astype(self._dtype)
+        vectors_BTD = jnp.take(rows, tokens, axis=0, mode="fill").astype(self._dtype)
+        return vectors_BTD if self._scale == 1 else vectors_BTD * self._scale
 
     @scoped
     def attend(self, x: jax.Array, /) -> jax.Array:

@@ -21,13 +21,15 @@ class RMSNorm(Module):
 
         dim: int = REQUIRED
         eps: float = 1e-5
+        unit_offset: bool = False  # the parameter is what the scale has beyond 1, so that it starts at 0 (Gemma)
         param_dtype: str = "float32"
 
     def __init__(self, cfg: Config, /) -> None:
         super().__init__()
-        self._eps = cfg.eps
-        dtype = float_dtype(cfg.param_dtype)
-        self.scale = self.param("scale", ParamSpec((cfg.dim,), dtype, ("norm",), initializers.ones, weight_decay=False))
+        self._eps, self._unit_offset = cfg.eps, cfg.unit_offset
+        first = initializers.zeros if cfg.unit_offset else initializers.ones
+        spec = ParamSpec((cfg.dim,), float_dtype(cfg.param_dtype), ("norm",), first, weight_decay=False)
+        self.scale = self.param("scale", spec)
 
     @scoped
     def __call__(self, x: jax.Array, /) -> jax.Array:
@@ -35,4 +37,6 @@ class RMSNorm(Module):
         wide = x.astype(jnp.float32)
         inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self._eps)
         scale = self.scale.value.astype(jnp.float32).reshape((1,) * (x.ndim - 1) + (-1,))
+        if self._unit_offset:
+            scale = 1.0 + scale
         return (wide * inverse * scale).astype(x.dtype)
