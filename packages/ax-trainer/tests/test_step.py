@@ -8,16 +8,18 @@ import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
 from ax_config import config_for
 from ax_trainer import Learner, Trainer, abstract_state, compile_step, init_state, lower_step
-from ax_trainer.protocols import Batch, HostBatch, Optimizer
+from ax_trainer.protocols import Batch, HostBatch, Metrics, Optimizer
 from ax_trainer.testing import (
     ArraySpec,
     BigramModel,
+    BigramParams,
     MemoryBatches,
     MemoryCheckpointer,
     MemorySink,
     SingleDevice,
     bigram_batches,
     check_partitioner,
+    check_state_updates,
 )
 
 P = jax.sharding.PartitionSpec
@@ -150,3 +152,42 @@ def test_the_old_state_is_donated() -> None:
 def test_lowers_without_an_array() -> None:
     lowered = lower_step(BigramModel(), learner(), SingleDevice(), described(BATCHES[0]))
     assert "func.func public @main" in lowered.as_text()
+
+
+class CountingBigram(BigramModel):
+    """Keeps count of the tokens it was trained on, in a parameter that the loss uses too."""
+
+    def specs(self) -> dict[str, ArraySpec]:
+        return {**super().specs(), "count": ArraySpec((17, 1), ("vocab", None))}
+
+    def init(self, key: jax.Array, /) -> BigramParams:
+        return {**super().init(key), "count": jax.numpy.zeros((17, 1))}
+
+    def loss_and_updates(
+        self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool
+    ) -> tuple[jax.Array, tuple[Metrics, jax.Array]]:
+        loss, metrics = self.loss(params, batch, key=key, train=train)
+        seen = jax.nn.one_hot(batch["tokens"].reshape(-1), 17, dtype=np.float32).sum(0)[:, None]
+        return loss, (metrics, params["count"] + seen)
+
+    def loss(self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
+        shifted = {**params, "head": params["head"] + 1e-3 * params["count"].reshape(1, 17)}
+        return super().loss(shifted, batch, key=key, train=train)
+
+    def updated(self, params: BigramParams, updates: jax.Array, /) -> BigramParams:
+        return {**params, "count": updates}
+
+
+def test_states_are_assigned_and_neither_learnt_nor_decayed() -> None:
+    model = CountingBigram()
+    assert check_state_updates(model, BATCHES[0]) == ("count",)
+    cfg = Learner.Config(schedule=config_for(optax.constant_schedule)(value=1e-2), clip_norm=1.0, weight_decay=0.1)
+    optimizer, place = cfg.build().for_specs(model.specs()), SingleDevice()
+    state = init_state(model, optimizer, place, seed=0)
+    first = jax.device_get(state.params)
+    step = compile_step(model, optimizer, place, described(BATCHES[0]))
+    for batch in BATCHES:
+        state, _ = step(state, place.put(batch))
+    seen = np.bincount(np.concatenate([np.asarray(batch["tokens"]).reshape(-1) for batch in BATCHES]), minlength=17)
+    np.testing.assert_array_equal(state.params["count"], seen[:, None])
+    assert not np.array_equal(state.params["head"], first["head"]), "all else is learnt"

@@ -19,6 +19,7 @@ from ax_trainer.testing import (
     check_model,
     check_partitioner,
     check_sink,
+    check_state_updates,
 )
 
 BATCHES = bigram_batches(3)
@@ -42,6 +43,32 @@ def test_a_model_that_reports_no_loss_fails() -> None:
 
     with pytest.raises(AssertionError, match="must report 'loss'"):
         check_model(Silent(), BATCHES[0])
+
+
+def test_states_that_change_the_loss_fail() -> None:
+    class OfAnotherLoss(BigramModel):
+        def loss_and_updates(
+            self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool
+        ) -> tuple[jax.Array, tuple[Metrics, jax.Array]]:
+            loss, metrics = self.loss(params, batch, key=key, train=train)
+            return loss + 1, (metrics, params["bias"] + 1)
+
+        def updated(self, params: BigramParams, updates: jax.Array, /) -> BigramParams:
+            return {**params, "bias": updates[:3]}
+
+    class OfAnotherShape(OfAnotherLoss):
+        def loss_and_updates(
+            self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool
+        ) -> tuple[jax.Array, tuple[Metrics, jax.Array]]:
+            _, rest = super().loss_and_updates(params, batch, key=key, train=train)
+            return self.loss(params, batch, key=key, train=train)[0], rest
+
+    with pytest.raises(AssertionError, match=r"lacks loss_and_updates\(\) or updated\(\)"):
+        check_state_updates(BigramModel(), BATCHES[0])
+    with pytest.raises(AssertionError, match=r"what loss_and_updates\(\) says"):
+        check_state_updates(OfAnotherLoss(), BATCHES[0])
+    with pytest.raises(AssertionError, match=r"must leave bias float32\[8\], but makes it float32\[3\]"):
+        check_state_updates(OfAnotherShape(), BATCHES[0])
 
 
 def test_a_source_that_writes_to_a_batch_it_gave_fails() -> None:

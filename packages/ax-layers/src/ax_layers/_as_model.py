@@ -1,9 +1,10 @@
-"""A module with a loss, as what a training loop asks for: specs, init, and a pure loss with metrics."""
+"""A module with a loss, as what a training loop asks for: specs, init, a pure loss with metrics, and updates of states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import jax
@@ -53,6 +54,13 @@ class ModuleModel:
         The scalar is the module's loss plus all outputs named "aux_loss"; metrics are the module's and the summaries of
         all modules under "path/name", averaged over layers. Nothing is random unless ``train``.
         """
+        loss, (metrics, _) = self.loss_and_updates(params, batch, key=key, train=train)
+        return loss, metrics
+
+    def loss_and_updates(
+        self, params: ArrayTree, batch: Mapping[str, jax.Array], /, *, key: jax.Array, train: bool
+    ) -> tuple[jax.Array, tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, jax.Array]]]:
+        """``loss``, and the next values of the parameters that are states, by path."""
         call = functional(self.module.loss, sharder=self.sharder)
         (loss, metrics), collected = call(params, key if train else None, batch, train=train)
         reported = {**metrics, **{name: summary.total() for name, summary in collected.summaries.items()}}
@@ -60,7 +68,21 @@ class ModuleModel:
         if aux_loss is not None:
             loss = loss + aux_loss
             reported[AUX_LOSS] = Summary(aux_loss, metrics["loss"].weight)
-        return loss, {name: (summary.mean, summary.weight) for name, summary in reported.items()}
+        return loss, ({name: (mean, weight) for name, (mean, weight) in reported.items()}, collected.updates)
+
+    def updated(self, params: ArrayTree, updates: Mapping[str, jax.Array], /) -> ArrayTree:
+        """``params`` with the states replaced that ``updates`` name by their paths."""
+        return reduce(_assigned, updates.items(), params)
+
+
+def _assigned(params: ArrayTree, update: tuple[str, jax.Array]) -> ArrayTree:
+    path, value = update
+    name, _, below = path.partition("/")
+    inner = params[name]
+    if not below:
+        return {**params, name: value}
+    assert isinstance(inner, Mapping), f"{name} holds parameters, for there is {path}"
+    return {**params, name: _assigned(inner, (below, value))}
 
 
 def _aux_loss(collected: Collected) -> jax.Array | None:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from ._promotion import standard_promotion
 from ._state import TrainState, abstract_state, shardings_of
-from .protocols import Batch, Metrics, Model, Optimizer, Params, Partitioner
+from .protocols import Batch, Metrics, Model, Optimizer, Params, Partitioner, SupportsStateUpdates
 
 
 def train_step(
@@ -25,16 +25,18 @@ def train_step(
 ) -> Callable[[TrainState[Params], Batch], tuple[TrainState[Params], Metrics]]:
     """The function ``(state, batch) -> (next state, metrics)``, to be jitted.
 
-    Metrics are the model's own, ``grad_norm``, and ``learning_rate`` where the optimizer's state tells one.
+    Metrics are the model's own, ``grad_norm``, and ``learning_rate`` where the optimizer's state tells one. States that the
+    model updates itself (``SupportsStateUpdates``) are assigned last.
     """
     import optax  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
 
     update = optax.with_extra_args_support(optimizer).update
+    states = model if isinstance(model, SupportsStateUpdates) else _Stateless(model)
 
     def step(state: TrainState[Params], batch: Batch) -> tuple[TrainState[Params], Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
-        loss = functools.partial(model.loss, key=key, train=True)
-        (_, metrics), grads = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
+        loss = functools.partial(states.loss_and_updates, key=key, train=True)
+        (_, (metrics, assigned)), grads = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
         with standard_promotion():
             grad_norm = optax.tree.norm(grads)
             updates, opt_state = update(grads, state.opt_state, state.params, grad_norm=grad_norm)
@@ -42,11 +44,27 @@ def train_step(
         once = jnp.ones((), jnp.float32)
         reports = {"grad_norm": grad_norm, **_learning_rate(opt_state)}
         return (
-            TrainState(params, opt_state, state.step + 1, state.key),
+            TrainState(states.updated(params, assigned), opt_state, state.step + 1, state.key),
             {**_checked(metrics), **{name: (value, once) for name, value in reports.items()}},
         )
 
     return step
+
+
+@dataclass(frozen=True)
+class _Stateless(Generic[Params]):
+    """A model that learns all of its parameters, as ``SupportsStateUpdates``."""
+
+    model: Model[Params]
+
+    def loss_and_updates(
+        self, params: Params, batch: Batch, /, *, key: jax.Array, train: bool
+    ) -> tuple[jax.Array, tuple[Metrics, None]]:
+        loss, metrics = self.model.loss(params, batch, key=key, train=train)
+        return loss, (metrics, None)
+
+    def updated(self, params: Params, _updates: None, /) -> Params:
+        return params
 
 
 def _checked(metrics: Metrics) -> Metrics:

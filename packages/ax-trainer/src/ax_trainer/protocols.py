@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 Params = TypeVar("Params")
+Updates = TypeVar("Updates")
 Tree = TypeVar("Tree")
 
 HostBatch: TypeAlias = Mapping[str, np.ndarray]
@@ -62,6 +63,24 @@ class Model(Protocol[Params]):
 
     def loss(self, params: Params, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
         """The scalar to minimise and the metrics to report, of which ``"loss"`` with its weight (the number of targets) is one."""
+        ...
+
+
+@runtime_checkable
+class SupportsStateUpdates(Protocol[Params, Updates]):
+    """A model some of whose parameters are states, which each step assigns: moving averages, the load of experts.
+
+    The step assigns after the optimizer's update, so that neither gradients nor weight decay reach a state.
+    """
+
+    def loss_and_updates(
+        self, params: Params, batch: Batch, /, *, key: jax.Array, train: bool
+    ) -> tuple[jax.Array, tuple[Metrics, Updates]]:
+        """What ``Model.loss`` gives, and a pytree of arrays for ``updated``; in training it is called instead of ``loss``."""
+        ...
+
+    def updated(self, params: Params, updates: Updates, /) -> Params:
+        """``params`` with new states, all else as it is."""
         ...
 
 

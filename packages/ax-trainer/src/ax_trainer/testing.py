@@ -25,7 +25,17 @@ from ._in_memory import MemoryBatches as MemoryBatches
 from ._in_memory import MemoryCheckpointer as MemoryCheckpointer
 from ._in_memory import MemorySink as MemorySink
 from ._single_device import SingleDevice as SingleDevice
-from .protocols import BatchSource, Checkpointer, HostBatch, MetricSink, Model, Params, Partitioner, Spec
+from .protocols import (
+    BatchSource,
+    Checkpointer,
+    HostBatch,
+    MetricSink,
+    Model,
+    Params,
+    Partitioner,
+    Spec,
+    SupportsStateUpdates,
+)
 
 Record = tuple[int, str, Mapping[str, float]]
 Tree = TypeVar("Tree")
@@ -83,6 +93,32 @@ def check_model(model: Model[Params], batch: HostBatch) -> None:
         for path, leaf in jax.tree_util.tree_leaves_with_path(grads):
             assert jnp.all(jnp.isfinite(leaf)), f"the gradient of {_path(path)} must be finite, but it is not"
         _assert_same("loss() called again", step(params, arrays, key), ((loss, metrics), grads))
+
+
+def check_state_updates(model: Model[Params], batch: HostBatch) -> tuple[str, ...]:
+    """A model that ``SupportsStateUpdates``: its two losses agree, and its updates fit its parameters.
+
+    Returns the paths of the parameters that changed.
+    """
+    assert isinstance(model, SupportsStateUpdates), f"{type(model).__qualname__} lacks loss_and_updates() or updated()"
+    key = jax.random.key(0)
+    params = jax.jit(model.init)(key)
+    arrays = {name: jnp.asarray(array) for name, array in batch.items()}
+    (loss, metrics), (same_loss, (same_metrics, updates)) = (
+        jax.jit(functools.partial(call, train=True))(params, arrays, key=key)
+        for call in (model.loss, model.loss_and_updates)
+    )
+    _assert_same("what loss_and_updates() says of loss and metrics", (same_loss, same_metrics), (loss, metrics))
+    new = jax.jit(model.updated)(params, updates)
+    _assert_congruent("updated()", new, params)
+    changed = []
+    for (path, old), leaf in zip(jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(new), strict=True):
+        assert (leaf.shape, leaf.dtype) == (old.shape, old.dtype), (
+            f"updated() must leave {_path(path)} {old.dtype}{list(old.shape)}, but makes it {leaf.dtype}{list(leaf.shape)}"
+        )
+        if not np.array_equal(leaf, old):
+            changed.append(_path(path))
+    return tuple(changed)
 
 
 def check_partitioner(partitioner: Partitioner, specs: object, batch: HostBatch) -> None:
