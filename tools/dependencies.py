@@ -28,10 +28,8 @@ from packaging.utils import canonicalize_name
 
 from tools.workspace import PACKAGES, ROOT, Package
 
-STANDS_ONLY_ON: dict[str, frozenset[str]] = {
-    "ax-config": frozenset({"pytest"}),
-    "ax-kernels": frozenset({"jax", "numpy"}),
-}
+STANDS_ONLY_ON: dict[str, frozenset[str]] = {"ax-config": frozenset(), "ax-kernels": frozenset({"jax", "numpy"})}
+MAY_ALSO: dict[tuple[str, str], frozenset[str]] = {("ax-config", "pytest_plugin.py"): frozenset({"pytest"})}
 STANDARD_LIBRARY = sys.stdlib_module_names | {"annotationlib"}  # which came with Python 3.14
 RUN_BY_NAME = frozenset({"pytest"})  # runs the tests, whether they import it or not
 
@@ -66,6 +64,11 @@ def names(requirements: list[Requirement]) -> set[str]:
     return {canonicalize_name(requirement.name) for requirement in requirements}
 
 
+def may_stand_on(package: Package, file: Path, otherwise: frozenset[str]) -> frozenset[str]:
+    """Return the distributions that a file of a package may import."""
+    return STANDS_ONLY_ON.get(package.name, otherwise) | MAY_ALSO.get((package.name, file.name), frozenset())
+
+
 def undeclared_and_unused(package: Package) -> Iterator[str]:
     """Yield a line for each break of the rules about declared dependencies."""
     test = names(package.requirements.get("test", []))
@@ -87,7 +90,7 @@ def undeclared_and_unused(package: Package) -> Iterator[str]:
                 at = f"{file.relative_to(ROOT)}:{line}: {package.name}"
                 if not providers & declared:
                     yield f"{at} imports {top}, which its pyproject.toml doesn't declare as {where}"
-                elif folder == package.source and not providers & STANDS_ONLY_ON.get(package.name, providers):
+                elif folder == package.source and not providers & may_stand_on(package, file, providers):
                     yield f"{at} imports {top}, but may stand only on {describe(STANDS_ONLY_ON[package.name])}"
     used[package.tests] |= used[package.examples] | RUN_BY_NAME | strings(package.tests)
     at = f"{(package.folder / 'pyproject.toml').relative_to(ROOT)}: {package.name}"

@@ -9,6 +9,7 @@ from ._as_model import ModuleModel as ModuleModel
 from ._as_model import as_model as as_model
 from ._attention import Attention as Attention
 from ._block import Block as Block
+from ._causal_conv import CausalConv as CausalConv
 from ._causal_lm import CausalLM as CausalLM
 from ._causal_lm import LMCache as LMCache
 from ._context import Collected as Collected
@@ -16,6 +17,7 @@ from ._context import ContextError as ContextError
 from ._context import RandomKey as RandomKey
 from ._context import Summary as Summary
 from ._cross_entropy import cross_entropy as cross_entropy
+from ._delta_rule import delta_rule as delta_rule
 from ._dispatch import Capacity as Capacity
 from ._dispatch import Dropless as Dropless
 from ._dot_product_attention import dot_product_attention as dot_product_attention
@@ -26,7 +28,9 @@ from ._feed_forward import FeedForward as FeedForward
 from ._feed_forward import GatedFeedForward as GatedFeedForward
 from ._feed_forward import relu_squared as relu_squared
 from ._functional import functional as functional
+from ._gated_delta import GatedDelta as GatedDelta
 from ._gated_experts import GatedExperts as GatedExperts
+from ._gated_norm import GatedRMSNorm as GatedRMSNorm
 from ._grouped_matmul import grouped_matmul as grouped_matmul
 from ._identity import Identity as Identity
 from ._kv_cache import DenseKVCache as DenseKVCache
@@ -35,6 +39,7 @@ from ._linear import Linear as Linear
 from ._load_balance import BalancingBias as BalancingBias
 from ._load_balance import load_balance_loss as load_balance_loss
 from ._load_balance import router_z_loss as router_z_loss
+from ._mamba2 import Mamba2 as Mamba2
 from ._module import Module as Module
 from ._module import Param as Param
 from ._module import scoped as scoped
@@ -49,6 +54,7 @@ from ._position_embedding import LearnedPositions as LearnedPositions
 from ._position_embedding import SinusoidalPositions as SinusoidalPositions
 from ._remat import Remat as Remat
 from ._repeat import Repeat as Repeat
+from ._residual import Residual as Residual
 from ._rms_norm import RMSNorm as RMSNorm
 from ._rotary import no_positions as no_positions
 from ._rotary import rotary as rotary
@@ -62,6 +68,7 @@ from ._router import best_scores as best_scores
 from ._router import best_scores_of_best_groups as best_scores_of_best_groups
 from ._sharder import Unsharded as Unsharded
 from ._sliding_kv_cache import SlidingKVCache as SlidingKVCache
+from ._ssd import ssd as ssd
 from ._stack import Stack as Stack
 from ._version import __version__ as __version__
 from ._wrapper import Wrapper as Wrapper

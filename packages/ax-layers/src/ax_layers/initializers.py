@@ -55,6 +55,35 @@ def fan_in_truncated_normal(
     return truncated_normal(key, shape, dtype, fan_in=fan_in, std=scale / math.sqrt(max(fan_in, 1)))
 
 
+def log_uniform(
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: jax.typing.DTypeLike,
+    /,
+    *,
+    fan_in: int,
+    low: float = 1.0,
+    high: float = 16.0,
+) -> jax.Array:
+    """The logarithm of what is uniform between ``low`` and ``high``."""
+    return jnp.log(jax.random.uniform(key, shape, jnp.float32, low, high)).astype(dtype)
+
+
+def inverse_softplus_of_log_uniform(
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: jax.typing.DTypeLike,
+    /,
+    *,
+    fan_in: int,
+    low: float = 1e-3,
+    high: float = 0.1,
+) -> jax.Array:
+    """What ``softplus`` takes to between ``low`` and ``high``, where it is uniform in its logarithm."""
+    drawn = jnp.exp(jax.random.uniform(key, shape, jnp.float32, math.log(low), math.log(high)))
+    return (drawn + jnp.log(-jnp.expm1(-drawn))).astype(dtype)
+
+
 def _scaled(draw: jax.Array, scale: float, dtype: jax.typing.DTypeLike) -> jax.Array:
     scaled: jax.Array = draw * jnp.float32(scale)
     return scaled.astype(dtype)

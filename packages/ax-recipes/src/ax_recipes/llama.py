@@ -20,12 +20,14 @@ from ax_layers import (
     Remat,
     Repeat,
     RMSNorm,
+    llama3_scaling,
     rotary,
 )
 from ax_mesh import Mesh, MeshRules
 from ax_trainer import Learner, Trainer
 
 from ._experiment import Experiment
+from .weight_map import Weight, transposed
 
 
 class Sizes(NamedTuple):
@@ -38,26 +40,39 @@ class Sizes(NamedTuple):
     head_dim: int
     hidden_dim: int
     rope_theta: float = 10_000.0
+    rope_factor: float | None = None  # how much longer than 8,192 positions texts may be (Llama 3.1)
     norm_eps: float = 1e-5
     tied: bool = False
+    vocab_size: int = 32_000  # of the published model; recipes leave it to their tokenizer
 
 
 SIZES = {
     "tiny": Sizes(6, 160, 5, 5, 32, 432, tied=True),
     "60m": Sizes(8, 512, 8, 8, 64, 1_408),
-    "smollm2-135m": Sizes(30, 576, 9, 3, 64, 1_536, rope_theta=100_000.0, tied=True),
+    "smollm2-135m": Sizes(30, 576, 9, 3, 64, 1_536, rope_theta=100_000.0, tied=True, vocab_size=49_152),
+    "llama-2-7b": Sizes(32, 4_096, 32, 32, 128, 11_008),
+    "llama-2-13b": Sizes(40, 5_120, 40, 40, 128, 13_824),
+    "llama-2-70b": Sizes(80, 8_192, 64, 8, 128, 28_672),
+    "llama-3-8b": Sizes(32, 4_096, 32, 8, 128, 14_336, 500_000.0, vocab_size=128_256),
+    "llama-3-70b": Sizes(80, 8_192, 64, 8, 128, 28_672, 500_000.0, vocab_size=128_256),
+    "llama-3.1-8b": Sizes(32, 4_096, 32, 8, 128, 14_336, 500_000.0, 8.0, vocab_size=128_256),
+    "llama-3.1-70b": Sizes(80, 8_192, 64, 8, 128, 28_672, 500_000.0, 8.0, vocab_size=128_256),
+    "llama-3.1-405b": Sizes(126, 16_384, 128, 8, 128, 53_248, 500_000.0, 8.0, vocab_size=128_256),
+    "llama-3.2-1b": Sizes(16, 2_048, 32, 8, 64, 8_192, 500_000.0, 32.0, tied=True, vocab_size=128_256),
+    "llama-3.2-3b": Sizes(28, 3_072, 24, 8, 128, 8_192, 500_000.0, 32.0, tied=True, vocab_size=128_256),
 }
 
 
 def model(sizes: Sizes) -> CausalLM.Config:
     """The model of these sizes; the vocabulary is left open."""
     norm = RMSNorm.Config(eps=sizes.norm_eps)
+    scaling = None if sizes.rope_factor is None else partial_for(llama3_scaling, factor=sizes.rope_factor)
     block = Block.Config(
         attention=Attention.Config(
             num_heads=sizes.num_heads,
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
-            position_encoding=partial_for(rotary, theta=sizes.rope_theta),
+            position_encoding=partial_for(rotary, theta=sizes.rope_theta, scaling=scaling),
             attention_fn=partial_for(ax_kernels.attention.blocked),
         ),
         ffn=GatedFeedForward.Config(hidden_dim=sizes.hidden_dim),
@@ -70,6 +85,25 @@ def model(sizes: Sizes) -> CausalLM.Config:
         head=None if sizes.tied else Head.Config(),
         cross_entropy=partial_for(ax_kernels.cross_entropy.base),
     )
+
+
+def weights(sizes: Sizes) -> list[Weight]:
+    """Which parameter is which tensor of a checkpoint in Hugging Face's form."""
+    layers = range(sizes.num_layers)
+    return [
+        Weight("embedding/weight", "model.embed_tokens.weight"),
+        Weight("layers/attention_norm/scale", "model.layers.{layer}.input_layernorm.weight", layers=layers),
+        Weight("layers/attention/query/weight", "model.layers.{layer}.self_attn.q_proj.weight", transposed, layers),
+        Weight("layers/attention/key/weight", "model.layers.{layer}.self_attn.k_proj.weight", transposed, layers),
+        Weight("layers/attention/value/weight", "model.layers.{layer}.self_attn.v_proj.weight", transposed, layers),
+        Weight("layers/attention/output/weight", "model.layers.{layer}.self_attn.o_proj.weight", transposed, layers),
+        Weight("layers/ffn_norm/scale", "model.layers.{layer}.post_attention_layernorm.weight", layers=layers),
+        Weight("layers/ffn/gate/weight", "model.layers.{layer}.mlp.gate_proj.weight", transposed, layers),
+        Weight("layers/ffn/up/weight", "model.layers.{layer}.mlp.up_proj.weight", transposed, layers),
+        Weight("layers/ffn/down/weight", "model.layers.{layer}.mlp.down_proj.weight", transposed, layers),
+        Weight("norm/scale", "model.norm.weight"),
+        *([] if sizes.tied else [Weight("head/weight", "lm_head.weight")]),
+    ]
 
 
 def adamw(*, num_steps: int, learning_rate: float, warmup_steps: int, weight_decay: float = 0.1) -> Learner.Config:
