@@ -84,7 +84,7 @@ def test_what_only_the_tests_may_import(tree: Tree) -> None:
 
 def test_what_only_one_module_of_config_may_import(tree: Tree) -> None:
     tree.write("ax_config/_seed.py", "import pytest")
-    tree.refuses(IMPORTS, "_seed.py:1: ax-config imports pytest, but may stand only on the standard library")
+    tree.refuses(IMPORTS, "_seed.py:3: ax-config imports pytest, but may stand only on the standard library")
 
 
 def test_declared_dependency_that_nothing_imports(tree: Tree) -> None:
