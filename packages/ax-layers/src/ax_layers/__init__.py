@@ -28,6 +28,7 @@ from ._feed_forward import FeedForward as FeedForward
 from ._feed_forward import GatedFeedForward as GatedFeedForward
 from ._feed_forward import relu_squared as relu_squared
 from ._functional import functional as functional
+from ._gated import Gated as Gated
 from ._gated_delta import GatedDelta as GatedDelta
 from ._gated_experts import GatedExperts as GatedExperts
 from ._gated_norm import GatedRMSNorm as GatedRMSNorm
@@ -39,7 +40,9 @@ from ._linear import Linear as Linear
 from ._load_balance import BalancingBias as BalancingBias
 from ._load_balance import load_balance_loss as load_balance_loss
 from ._load_balance import router_z_loss as router_z_loss
+from ._low_rank_projection import LowRankProjection as LowRankProjection
 from ._mamba2 import Mamba2 as Mamba2
+from ._mla import LatentAttention as LatentAttention
 from ._module import Module as Module
 from ._module import Param as Param
 from ._module import scoped as scoped
