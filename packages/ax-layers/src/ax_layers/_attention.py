@@ -66,6 +66,7 @@ class Attention(Module):
         key: Buildable[Projection] = field(default_factory=Linear.Config)
         value: Buildable[Projection] = field(default_factory=Linear.Config)
         output: Buildable[Projection] = field(default_factory=Linear.Config)
+        gate: Buildable[Projection] | None = None  # opens or closes, by its sigmoid, each element before the output
         qk_norm: Buildable[ArrayFn] | None = None  # built for queries and for keys, over the head dim
         position_encoding: Buildable[PositionEncoding] = field(default_factory=lambda: partial_for(rotary))
         attention_fn: Buildable[AttentionFn] = field(default_factory=lambda: partial_for(dot_product_attention))
@@ -94,6 +95,11 @@ class Attention(Module):
         self.output_projection = self.child(
             "output", cfg.output, in_dim=heads, out_dim=cfg.dim, in_axes=("heads", None), out_axes=("embed",)
         )
+        self.gate: Projection | None = None
+        if cfg.gate is not None:
+            self.gate = self.child(
+                "gate", cfg.gate, in_dim=cfg.dim, out_dim=heads, in_axes=("embed",), out_axes=("heads", None)
+            )
         self.query_norm: ArrayFn | None = None
         self.key_norm: ArrayFn | None = None
         if cfg.qk_norm is not None:
@@ -117,7 +123,7 @@ class Attention(Module):
     ) -> jax.Array:
         """``[B, T, D] → [B, T, D]``; what a position sees is in its own segment."""
         query, key, value = self._project(x, positions)
-        return self._attend(query, key, value, positions, positions, segments)
+        return self._combine(x, self._attend(query, key, value, positions, positions, segments))
 
     def init_cache(self, *, batch_size: int, max_length: int) -> ArrayTree:
         """An empty cache of keys and values."""
@@ -136,7 +142,7 @@ class Attention(Module):
         query, key, value = self._project(x, positions)
         cache, keys, values, key_positions = self.kv_cache.update(cache, key, value, positions)
         keys, values = keys.astype(query.dtype), values.astype(query.dtype)
-        return self._attend(query, keys, values, positions, key_positions, None), cache
+        return self._combine(x, self._attend(query, keys, values, positions, key_positions, None)), cache
 
     def _project(self, x: jax.Array, positions: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
         query, key, value = self.query(x), self.key_projection(x), self.value(x)
@@ -165,7 +171,7 @@ class Attention(Module):
             options["bias"] = self.bias
         if self.sinks is not None:
             options["sinks"] = self.sinks.value
-        context_BTNH = cast("SupportsAttentionOptions", self.attention_fn)(
+        return cast("SupportsAttentionOptions", self.attention_fn)(
             query,
             key,
             value,
@@ -179,6 +185,10 @@ class Attention(Module):
             key_segments=segments,
             **options,
         )
+
+    def _combine(self, x: jax.Array, context_BTNH: jax.Array) -> jax.Array:
+        if self.gate is not None:
+            context_BTNH = context_BTNH * jax.nn.sigmoid(self.gate(x)).astype(context_BTNH.dtype)
         context_BTNH = self.constrain(context_BTNH, ("batch", "seq", "heads", None))
         return self.output_projection(self.save_point("attention", context_BTNH))
 
