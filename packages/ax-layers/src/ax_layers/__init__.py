@@ -34,6 +34,8 @@ from ._gated_experts import GatedExperts as GatedExperts
 from ._gated_norm import GatedRMSNorm as GatedRMSNorm
 from ._grouped_matmul import grouped_matmul as grouped_matmul
 from ._identity import Identity as Identity
+from ._inventory import Row as Row
+from ._inventory import inventory as inventory
 from ._kv_cache import DenseKVCache as DenseKVCache
 from ._layer_norm import LayerNorm as LayerNorm
 from ._linear import Linear as Linear

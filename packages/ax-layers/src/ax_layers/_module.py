@@ -21,7 +21,8 @@ uses its own context and nothing else:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Concatenate, TypeVar
 from typing import ParamSpec as TypingParamSpec
 
@@ -149,6 +150,11 @@ class Module:
             if self.path
             else f"the root module ({type(self).__qualname__})"
         )
+
+    @property
+    def children(self) -> Mapping[str, Module]:
+        """The modules that it declared, by name."""
+        return MappingProxyType(self._children)
 
     # What is declared.
 

@@ -23,6 +23,11 @@ class Wrapper(Module):
 
     _inner: Module
 
+    @property
+    def inner(self) -> Module:
+        """The module that it stands for."""
+        return self._inner
+
     def wrap(self, config: Buildable[T], /, **interface: object) -> T:
         """Build the child.
 
