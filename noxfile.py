@@ -229,6 +229,13 @@ def e2e(session: nox.Session) -> None:
     run_tests_in(session, "tests/e2e")
 
 
+@nox.session(requires=["build"], python=interpreter("3.11"), default=False)
+def parity(session: nox.Session) -> None:
+    """Every model family against transformers with the same weights. Not by default: it installs PyTorch."""
+    install(session, ["ax-recipes"], *group("parity"))
+    run_tests_in(session, "tests/parity")
+
+
 @nox.session(requires=["build"], default=False)
 @each_package
 def release(session: nox.Session, package: str) -> None:
