@@ -19,19 +19,23 @@ from ._module import Module, scoped
 from ._param_spec import ParamSpec
 
 
-def load_balance_loss(logits: jax.Array, scores: jax.Array, load: jax.Array, /, *, weight: float) -> jax.Array:
+def load_balance_loss(logits: jax.Array, scores: jax.Array, load: jax.Array, /, *, weight: float = 0.01) -> jax.Array:
     """``weight · E · Σ fₑ · pₑ``: the load-balance loss of Switch Transformer (Fedus et al. 2021, arXiv:2101.03961, eq. 4).
 
     ``fₑ`` is the share of all assignments that expert ``e`` has and ``pₑ`` its mean score, where a token's scores are scaled to
     a sum of 1 (as DeepSeek-V3 does with sigmoids, arXiv:2412.19437, eq. 18). Perfect balance gives ``weight``, whatever top-k.
+    The default weight is Switch Transformer's.
     """
     share_E = load / load.sum()
     scaled = scores / scores.sum(axis=-1, keepdims=True)
     return weight * load.shape[0] * (share_E * scaled.mean(axis=(0, 1))).sum()
 
 
-def router_z_loss(logits: jax.Array, scores: jax.Array, load: jax.Array, /, *, weight: float) -> jax.Array:
-    """``weight · mean(logsumexp(logits)²)``: keeps logits small (ST-MoE, Zoph et al. 2022, arXiv:2202.08906, eq. 5)."""
+def router_z_loss(logits: jax.Array, scores: jax.Array, load: jax.Array, /, *, weight: float = 1e-3) -> jax.Array:
+    """``weight · mean(logsumexp(logits)²)``: keeps logits small (ST-MoE, Zoph et al. 2022, arXiv:2202.08906, eq. 5).
+
+    The default weight is ST-MoE's.
+    """
     return weight * jnp.square(jax.nn.logsumexp(logits, axis=-1)).mean()
 
 

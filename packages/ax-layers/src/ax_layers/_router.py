@@ -25,7 +25,7 @@ def best_scores(scores: jax.Array, /, *, k: int) -> jax.Array:
 
 
 def best_scores_of_best_groups(
-    scores: jax.Array, /, *, k: int, num_groups: int, num_kept_groups: int, best_of_group: int = 2
+    scores: jax.Array, /, *, k: int, num_groups: int = 1, num_kept_groups: int = 1, best_of_group: int = 2
 ) -> jax.Array:
     """The ``k`` best of those experts whose groups are the best; fits ``SelectFn``.
 

@@ -1,0 +1,96 @@
+"""Mixtral: Mistral's decoder with a mixture of experts in every block (Jiang et al. 2024, arXiv:2401.04088)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import ax_kernels
+from ax_config import partial_for
+from ax_layers import (
+    Attention,
+    Block,
+    CausalLM,
+    GatedExperts,
+    MoE,
+    Repeat,
+    RMSNorm,
+    TopKRouter,
+    load_balance_loss,
+    rotary,
+)
+
+from .weight_map import Weight, transposed
+
+
+class Sizes(NamedTuple):
+    """What tells one model of the family from another."""
+
+    num_layers: int
+    dim: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_dim: int  # of one expert
+    num_experts: int = 8
+    experts_per_token: int = 2
+    rope_theta: float = 1_000_000.0
+    norm_eps: float = 1e-5
+    balance_weight: float = 0.02
+    vocab_size: int = 32_000  # of the published model; recipes leave it to their tokenizer
+
+
+SIZES = {
+    "8x7b": Sizes(32, 4_096, 32, 8, 128, 14_336),
+    "8x22b": Sizes(56, 6_144, 48, 8, 128, 16_384, balance_weight=0.001),
+}
+
+
+def model(sizes: Sizes) -> CausalLM.Config:
+    """The model of these sizes; the vocabulary is left open."""
+    norm = RMSNorm.Config(eps=sizes.norm_eps)
+    block = Block.Config(
+        attention=Attention.Config(
+            num_heads=sizes.num_heads,
+            num_kv_heads=sizes.num_kv_heads,
+            head_dim=sizes.head_dim,
+            position_encoding=partial_for(rotary, theta=sizes.rope_theta),
+            attention_fn=partial_for(ax_kernels.attention.blocked),
+        ),
+        ffn=MoE.Config(
+            num_experts=sizes.num_experts,
+            router=TopKRouter.Config(
+                top_k=sizes.experts_per_token,
+                losses={"load_balance": partial_for(load_balance_loss, weight=sizes.balance_weight)},
+            ),
+            experts=GatedExperts.Config(hidden_dim=sizes.hidden_dim),
+        ),
+        norm=norm,
+    )
+    return CausalLM.Config(
+        dim=sizes.dim,
+        layers=Repeat.Config(num_layers=sizes.num_layers, layer=block),
+        norm=norm,
+        cross_entropy=partial_for(ax_kernels.cross_entropy.base),
+    )
+
+
+def weights(sizes: Sizes) -> list[Weight]:
+    """Which parameter is which tensor of a checkpoint in Hugging Face's form."""
+    layers, experts = range(sizes.num_layers), range(sizes.num_experts)
+    layer = "model.layers.{layer}"
+    expert = layer + ".block_sparse_moe.experts.{expert}"
+    return [
+        Weight("embedding/weight", "model.embed_tokens.weight"),
+        Weight("layers/attention_norm/scale", f"{layer}.input_layernorm.weight", layers=layers),
+        Weight("layers/attention/query/weight", f"{layer}.self_attn.q_proj.weight", transposed, layers),
+        Weight("layers/attention/key/weight", f"{layer}.self_attn.k_proj.weight", transposed, layers),
+        Weight("layers/attention/value/weight", f"{layer}.self_attn.v_proj.weight", transposed, layers),
+        Weight("layers/attention/output/weight", f"{layer}.self_attn.o_proj.weight", transposed, layers),
+        Weight("layers/ffn_norm/scale", f"{layer}.post_attention_layernorm.weight", layers=layers),
+        Weight("layers/ffn/router/weight", f"{layer}.block_sparse_moe.gate.weight", transposed, layers),
+        Weight("layers/ffn/experts/gate", f"{expert}.w1.weight", transposed, layers, experts),
+        Weight("layers/ffn/experts/up", f"{expert}.w3.weight", transposed, layers, experts),
+        Weight("layers/ffn/experts/down", f"{expert}.w2.weight", transposed, layers, experts),
+        Weight("norm/scale", "model.norm.weight"),
+        Weight("head/weight", "lm_head.weight"),
+    ]
