@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 
+from ._learnt import learnt
 from ._promotion import standard_promotion
 from .protocols import Model, Optimizer, Params, Partitioner, Spec
 
@@ -42,7 +43,8 @@ def abstract_state(model: Model[Params], optimizer: Optimizer, partitioner: Part
 
     params = cast("Params", jax.tree.map(described, specs, shardings))
     with partitioner.activate(), standard_promotion():
-        opt_state = _like_params(optimizer, jax.eval_shape(optimizer.init, params), params, whole)
+        learning = learnt(specs, params)
+        opt_state = _like_params(optimizer, jax.eval_shape(optimizer.init, learning), learning, whole)
     key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
     step = jax.ShapeDtypeStruct((), jnp.int32, sharding=replicated)
     return TrainState(params, opt_state, cast("jax.Array", step), cast("jax.Array", whole(cast("Spec", key))))
@@ -76,7 +78,7 @@ def init_state(
         keys = keys_of(seed)
         params = model.init(keys.init)
         with standard_promotion():
-            opt_state = optimizer.init(params)
+            opt_state = optimizer.init(learnt(model.specs(), params))
         return TrainState(params, opt_state, jnp.zeros((), jnp.int32), jax.random.key_data(keys.steps))
 
     described = abstract_state(model, optimizer, partitioner)

@@ -6,7 +6,6 @@ devices that nobody here has; ``compile_step`` makes it runnable: one program, w
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Generic, cast
 import jax
 import jax.numpy as jnp
 
+from ._learnt import completed, learnt
 from ._promotion import standard_promotion
 from ._state import TrainState, abstract_state, shardings_of
 from .protocols import Batch, Metrics, Model, Optimizer, Params, Partitioner, SupportsStateUpdates
@@ -35,12 +35,16 @@ def train_step(
 
     def step(state: TrainState[Params], batch: Batch) -> tuple[TrainState[Params], Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
-        loss = functools.partial(states.loss_and_updates, key=key, train=True)
-        (_, (metrics, assigned)), grads = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
+        learning = learnt(model.specs(), state.params)
+
+        def loss(learning: Params) -> tuple[jax.Array, tuple[Metrics, object]]:
+            return states.loss_and_updates(completed(learning, state.params), batch, key=key, train=True)
+
+        (_, (metrics, assigned)), grads = jax.value_and_grad(loss, has_aux=True)(learning)
         with standard_promotion():
             grad_norm = optax.tree.norm(grads)
-            updates, opt_state = update(grads, state.opt_state, state.params, grad_norm=grad_norm)
-            params = optax.apply_updates(state.params, updates)
+            updates, opt_state = update(grads, state.opt_state, learning, grad_norm=grad_norm)
+            params = completed(optax.apply_updates(learning, updates), state.params)
         once = jnp.ones((), jnp.float32)
         reports = {"grad_norm": grad_norm, **_learning_rate(opt_state)}
         return (

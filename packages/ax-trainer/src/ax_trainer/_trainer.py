@@ -24,6 +24,7 @@ import jax
 from ax_config import REQUIRED, Buildable
 
 from ._evaluator import Evaluator
+from ._learnt import learnt
 from ._logbook import Derive, Logbook, Values, WeightedMeans
 from ._speed import Speedometer
 from ._state import TrainState, abstract_state, init_state, keys_of
@@ -122,8 +123,10 @@ class Trainer(Generic[Params]):
     ) -> None:
         _check(cfg, evaluators or {})
         self.cfg = cfg
-        optimizer = cfg.optimizer.build()
-        self._optimizer = optimizer.for_specs(model.specs()) if isinstance(optimizer, SupportsSpecs) else optimizer
+        optimizer, specs = cfg.optimizer.build(), model.specs()
+        self._optimizer = (
+            optimizer.for_specs(learnt(specs, specs)) if isinstance(optimizer, SupportsSpecs) else optimizer
+        )
         self._model = model
         self._partitioner = partitioner
         self._batches = batches

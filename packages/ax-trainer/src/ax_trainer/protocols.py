@@ -50,6 +50,14 @@ class SupportsWeightDecay(Protocol):
     def weight_decay(self) -> bool: ...
 
 
+@runtime_checkable
+class SupportsTrainable(Protocol):
+    """A spec that says whether its parameter is learnt; all others are."""
+
+    @property
+    def trainable(self) -> bool: ...
+
+
 class Model(Protocol[Params]):
     """Something with parameters and a loss."""
 
@@ -105,7 +113,7 @@ class SupportsSpecs(Protocol):
     """Makes an optimizer once it knows the parameters' specs: which ones decay, which form a group."""
 
     def for_specs(self, specs: object, /) -> Optimizer:
-        """The optimizer for parameters of these specs (see ``Model.specs``)."""
+        """The optimizer for parameters of these specs (see ``Model.specs``), which are those of the learnt ones."""
         ...
 
 
