@@ -199,14 +199,15 @@ def test_segments_know_nothing_of_each_other(name: str) -> None:
 def test_padding_may_stand_anywhere(name: str) -> None:
     module = cast("SequenceLayer", LAYERS[name].build())
     params, x = jax.jit(cast("Module", module).init)(jax.random.key(0)), normal(1, 7, DIM)
+    extend, call = jax.jit(functional(module.extend)), jax.jit(functional(module))
     cache: ArrayTree = module.init_cache(batch_size=1, max_length=5)
     positions = [-1, 0, 1, -1, 2, -1, 3]
-    (out, cache), _ = functional(module.extend)(params, None, x, cache, positions=jnp.asarray([positions], jnp.int32))
+    (out, cache), _ = extend(params, None, x, cache, positions=jnp.asarray([positions], jnp.int32))
     rows = [i for i, at in enumerate(positions) if at >= 0]
-    alone, _ = functional(module)(params, None, x[:, rows])
+    alone, _ = call(params, None, x[:, rows])
     np.testing.assert_allclose(out[:, np.asarray(rows)], alone, rtol=1e-5, atol=1e-5)
-    (after, _), _ = functional(module.extend)(params, None, x[:, :1], cache, positions=jnp.asarray([[4]], jnp.int32))
-    longer, _ = functional(module)(params, None, jnp.concatenate([x[:, np.asarray(rows)], x[:, :1]], axis=1))
+    (after, _), _ = extend(params, None, x[:, :1], cache, positions=jnp.asarray([[4]], jnp.int32))
+    longer, _ = call(params, None, jnp.concatenate([x[:, np.asarray(rows)], x[:, :1]], axis=1))
     np.testing.assert_allclose(after[:, 0], longer[:, -1], rtol=1e-5, atol=1e-5)
 
 
