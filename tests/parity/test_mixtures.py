@@ -177,9 +177,9 @@ def test_the_load_balance_loss_is_mixtrals() -> None:
 @pytest.mark.parametrize(
     ("theirs", "ours", "sizes"),
     [
-        (as_mixtral, mixtral.model, mixtral.SIZES["8x7b"]),
-        (as_qwen3_moe, qwen3_moe.model, qwen3_moe.SIZES["30b-a3b"]),
-        (as_deepseek, deepseek.model, deepseek.SIZES["v3"]),
+        (as_mixtral, mixtral.model, mixtral.SIZES["mixtral-8x7b"]),
+        (as_qwen3_moe, qwen3_moe.model, qwen3_moe.SIZES["qwen3-30b-a3b"]),
+        (as_deepseek, deepseek.model, deepseek.SIZES["deepseek-v3"]),
     ],
 )
 def test_published_sizes_have_as_many_parameters(

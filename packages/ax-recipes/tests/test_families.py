@@ -7,7 +7,7 @@ import math
 import jax
 import pytest
 from ax_layers import CausalLM
-from ax_recipes import gemma2, gemma3, gpt2, llama, mistral, olmo2, qwen2, qwen3
+from ax_recipes import deepseek, gemma2, gemma3, gpt2, llama, mistral, mixtral, olmo2, qwen2, qwen3, qwen3_moe
 
 # As the checkpoints on huggingface.co hold them, a tied head counted once.
 PUBLISHED = {
@@ -34,6 +34,11 @@ PUBLISHED = {
     "qwen3-32b": 32_762_123_264,
     "mistral-7b-v0.1": 7_241_732_096,
     "mistral-7b-v0.3": 7_248_023_552,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_620_634_112,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "deepseek-v3": 671_026_419_200,  # without the layer that predicts a second token
     "olmo2-1b": 1_484_916_736,
     "olmo2-7b": 7_298_617_344,
     "olmo2-13b": 13_716_198_400,
@@ -56,6 +61,9 @@ def models() -> dict[str, tuple[CausalLM.Config, int]]:
         **{name: (qwen2.model(sizes), sizes.vocab_size) for name, sizes in qwen2.SIZES.items()},
         **{name: (qwen3.model(sizes), sizes.vocab_size) for name, sizes in qwen3.SIZES.items()},
         **{name: (mistral.model(sizes), sizes.vocab_size) for name, sizes in mistral.SIZES.items()},
+        **{name: (mixtral.model(sizes), sizes.vocab_size) for name, sizes in mixtral.SIZES.items()},
+        **{name: (qwen3_moe.model(sizes), sizes.vocab_size) for name, sizes in qwen3_moe.SIZES.items()},
+        **{name: (deepseek.model(sizes), sizes.vocab_size) for name, sizes in deepseek.SIZES.items()},
         **{name: (olmo2.model(sizes), sizes.vocab_size) for name, sizes in olmo2.SIZES.items()},
         **{name: (gpt2.model(sizes), sizes.vocab_size) for name, sizes in gpt2.SIZES.items()},
         **{name: (gemma2.model(sizes), sizes.vocab_size) for name, sizes in gemma2.SIZES.items()},

@@ -40,8 +40,8 @@ class Sizes(NamedTuple):
 
 
 SIZES = {
-    "8x7b": Sizes(32, 4_096, 32, 8, 128, 14_336),
-    "8x22b": Sizes(56, 6_144, 48, 8, 128, 16_384, balance_weight=0.001),
+    "mixtral-8x7b": Sizes(32, 4_096, 32, 8, 128, 14_336),
+    "mixtral-8x22b": Sizes(56, 6_144, 48, 8, 128, 16_384, balance_weight=0.001),
 }
 
 
