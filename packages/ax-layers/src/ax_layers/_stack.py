@@ -8,6 +8,7 @@ iteration), and layers that don't fit the pattern stand beside it in an outer ``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import ax_config
@@ -25,7 +26,7 @@ class Stack(Module):
         """The layers by name."""
 
         dim: int = REQUIRED
-        layers: dict[str, Buildable[SequenceLayer]]
+        layers: Mapping[str, Buildable[SequenceLayer]]
 
     def __init__(self, cfg: Config, /) -> None:
         super().__init__()
