@@ -9,4 +9,6 @@ from ._experiment import Experiment as Experiment
 from ._experiment import ExperimentError as ExperimentError
 from ._experiment import Plan as Plan
 from ._experiment import for_accelerator as for_accelerator
+from ._models import model as model
+from ._models import model_names as model_names
 from ._version import __version__ as __version__

@@ -131,6 +131,38 @@ def generate(
         run_generate(run, prompt=prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
 
 
+@app.command()
+def inspect(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A recipe, a published model such as llama-2-7b, or `module:function`."),
+    ],
+    seq_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a sequence. Default: the recipe's, or 4,096.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(min=0, help="Show modules down to this depth only.")] = None,
+    on: Annotated[
+        str, typer.Option(metavar="KIND-NUMBER", help="The accelerator whose mesh rules apply to a recipe.")
+    ] = "cpu-1",
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change any value of the config; repeat it.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Show what a model is made of: parameters, bytes and FLOPs of every module. Nothing is allocated.
+
+    Examples:
+
+        ax inspect tiny
+
+        ax inspect llama-2-70b --depth 2 --seq-length 8192
+    """
+    with explained(debug=debug):
+        from ._inspect import inspect as run_inspect
+
+        run_inspect(name, on=on, seq_length=seq_length, depth=depth, overrides=tuple(overrides or ()))
+
+
 @app.command(name="list")
 def list_recipes() -> None:
     """Show the recipes."""
