@@ -38,8 +38,8 @@ from ax_layers import (
     relu_squared,
     rotary,
 )
-from ax_layers.protocols import AttentionFn, AttentionMask, SequenceLayer, SupportsAttentionOptions
-from ax_layers.testing import check_extend, check_kv_cache, check_layer
+from ax_layers.protocols import AttentionMask, SequenceLayer
+from ax_layers.testing import check_attention_options, check_extend, check_kv_cache, check_layer
 
 DIM = 8
 
@@ -221,9 +221,7 @@ def test_a_function_without_the_option_is_refused_when_the_layer_is_built() -> N
 
 
 def test_the_default_takes_every_option() -> None:
-    general: SupportsAttentionOptions = dot_product_attention
-    usual: AttentionFn = general
-    assert usual is dot_product_attention
+    check_attention_options(dot_product_attention)
 
 
 # Positions

@@ -4,6 +4,7 @@ Each raises AssertionError that says what was wrong; none needs a test framework
 """
 
 from ._attention_fn import check_attention_fn as check_attention_fn
+from ._attention_fn import check_attention_options as check_attention_options
 from ._attention_fn import reference_attention as reference_attention
 from ._cross_entropy_fn import check_cross_entropy_fn as check_cross_entropy_fn
 from ._kv_cache import check_kv_cache as check_kv_cache

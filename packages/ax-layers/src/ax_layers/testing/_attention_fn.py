@@ -1,21 +1,23 @@
-"""The conformance kit of ``AttentionFn``: against a loop over queries and keys in numpy's float64."""
+"""The conformance kits of ``AttentionFn`` and its options: against a loop over queries and keys in numpy's float64."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias, TypedDict, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ax_layers.protocols import AttentionFn
+from ax_layers.protocols import AttentionBias, AttentionFn, AttentionMask, SupportsAttentionOptions
 
 Array: TypeAlias = np.ndarray
+Case: TypeAlias = "tuple[str, tuple[int, int], Options]"
+"""Its name, how many heads of queries and of keys, and the arguments."""
 
 
 class Options(TypedDict, total=False):
-    """The arguments of an ``AttentionFn`` besides the three arrays."""
+    """The arguments of an ``AttentionFn`` besides the three arrays, and what ``SupportsAttentionOptions`` adds."""
 
     scale: float
     causal: bool
@@ -25,10 +27,13 @@ class Options(TypedDict, total=False):
     key_positions: Array | None
     query_segments: Array | None
     key_segments: Array | None
+    mask: AttentionMask
+    bias: AttentionBias
+    sinks: Array
 
 
 def reference_attention(query: Array, key: Array, value: Array, options: Options, /) -> Array:
-    """What ``AttentionFn`` means, query by query, in float64."""
+    """What ``AttentionFn`` and its options mean, query by query, in float64."""
     query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
     num_batch, length, num_heads, _ = query.shape
     key_length, num_kv_heads = key.shape[1:3]
@@ -44,22 +49,35 @@ def reference_attention(query: Array, key: Array, value: Array, options: Options
                 cap = options.get("logit_cap")
                 if cap is not None:
                     logits = cap * np.tanh(logits / cap)
+                if "bias" in options:
+                    logits = logits + _bias(options["bias"], num_heads, *_places(options, b, t, seen))[n]
                 weights = np.exp(logits - logits.max())
-                out[b, t, n] = (weights / weights.sum()) @ value[b, seen, k]
+                sink = np.exp(options["sinks"][n] - logits.max()) if "sinks" in options else 0.0
+                out[b, t, n] = (weights / (weights.sum() + sink)) @ value[b, seen, k]
     return out
 
 
-def _sees(options: Options, b: int, t: int, s: int) -> bool:
-    def at(name: str, row: int) -> int:
-        given = options.get(name)
-        return row if given is None else int(np.asarray(given)[b, row])
+def _bias(bias: AttentionBias, num_heads: int, query_at: int, keys_at: list[int]) -> Array:
+    rows = jnp.full((1, 1, 1), query_at, jnp.int32), jnp.asarray(keys_at, jnp.int32)[None, None]
+    return np.asarray(bias(*rows, num_heads=num_heads), np.float64)[0, :, 0]
 
-    query_at, key_at = at("query_positions", t), at("key_positions", s)
+
+def _places(options: Options, b: int, t: int, keys: list[int]) -> tuple[int, list[int]]:
+    query_positions, key_positions = options.get("query_positions"), options.get("key_positions")
+    query_at = t if query_positions is None else int(query_positions[b, t])
+    return query_at, keys if key_positions is None else [int(key_positions[b, s]) for s in keys]
+
+
+def _sees(options: Options, b: int, t: int, s: int) -> bool:
+    query_at, (key_at,) = _places(options, b, t, [s])
     window = options.get("window")
     segments = options.get("query_segments"), options.get("key_segments")
     one_segment = segments[0] is None or segments[1] is None or segments[0][b, t] == segments[1][b, s]
     near = window is None or query_at - key_at < window
-    return key_at >= 0 and (not options["causal"] or key_at <= query_at) and near and one_segment
+    masked = "mask" in options and not bool(
+        options["mask"](jnp.full((1, 1, 1), query_at, jnp.int32), jnp.full((1, 1, 1), key_at, jnp.int32))
+    )
+    return key_at >= 0 and (not options["causal"] or key_at <= query_at) and near and one_segment and not masked
 
 
 _IN_BFLOAT16 = ("multi-head", "grouped heads", "all at once")
@@ -84,7 +102,25 @@ def check_attention_fn(
             that it was given.
         gradients: Whether to check gradients too.
     """
-    for seed, (name, heads, options) in enumerate(_cases(length, head_dim)):
+    _check_cases(fn, _cases(length, head_dim), length, head_dim, may_refuse, gradients)
+
+
+def check_attention_options(
+    fn: SupportsAttentionOptions, /, *, length: int = 16, head_dim: int = 8, gradients: bool = True
+) -> None:
+    """Put ``fn`` through what ``SupportsAttentionOptions`` adds to ``AttentionFn``, each alone and all together."""
+    _check_cases(fn, _option_cases(length, head_dim), length, head_dim, (), gradients)
+
+
+def _check_cases(
+    fn: AttentionFn,
+    cases: Sequence[Case],
+    length: int,
+    head_dim: int,
+    may_refuse: Collection[str],
+    gradients: bool,
+) -> None:
+    for seed, (name, heads, options) in enumerate(cases):
         rng = np.random.default_rng(seed)
         key_positions = options.get("key_positions")
         key_length = length if key_positions is None else key_positions.shape[1]
@@ -95,7 +131,7 @@ def check_attention_fn(
             _check_case(f"{name}, {dtype}", fn, (query, key, value), options, dtype, may_refuse, gradients)
 
 
-def _cases(length: int, head_dim: int) -> list[tuple[str, tuple[int, int], Options]]:
+def _cases(length: int, head_dim: int) -> list[Case]:
     rng = np.random.default_rng(0)
     base = Options(scale=head_dim**-0.5, causal=True)
     order = np.tile(np.arange(length, dtype=np.int32), (2, 1))
@@ -140,6 +176,29 @@ def _cases(length: int, head_dim: int) -> list[tuple[str, tuple[int, int], Optio
             Options(**base, query_segments=segments, key_segments=np.where(segments == segments[:, -1:], 7, segments)),
         ),
         ("all at once", (4, 2), Options(**base, query_positions=now, key_positions=slots, window=5, logit_cap=1.5)),
+    ]
+
+
+def _option_cases(length: int, head_dim: int) -> list[Case]:
+    base = Options(scale=head_dim**-0.5, causal=True)
+    sinks = np.random.default_rng(1).standard_normal(4).astype(np.float32)
+    cached = next(options for name, _, options in _cases(length, head_dim) if name == "cache")
+
+    def in_chunks(query_positions: jax.Array, key_positions: jax.Array, /) -> jax.Array:
+        return query_positions // 3 == key_positions // 3
+
+    def by_distance(query_positions: jax.Array, key_positions: jax.Array, /, *, num_heads: int) -> jax.Array:
+        slopes = jnp.arange(num_heads, dtype=jnp.float32)[None, :, None, None] / num_heads
+        return slopes * (key_positions - query_positions).astype(jnp.float32)[:, None]
+
+    return [
+        ("mask", (4, 2), Options(**base, mask=in_chunks)),
+        ("mask, not causal", (4, 4), Options(scale=base["scale"], causal=False, mask=in_chunks)),
+        ("mask, cache", (4, 2), Options(**cached, mask=in_chunks)),
+        ("bias", (4, 4), Options(**base, bias=by_distance)),
+        ("bias after the cap, grouped heads", (4, 2), Options(**base, bias=by_distance, logit_cap=1.5)),
+        ("sinks", (4, 2), Options(**base, sinks=sinks)),
+        ("all options", (4, 2), Options(**cached, mask=in_chunks, bias=by_distance, sinks=sinks, window=5)),
     ]
 
 
