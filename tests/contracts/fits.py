@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import ax_kernels
 import grain  # type: ignore[import-untyped]  # it ships no types
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 from ax_config import config_for, partial_for
@@ -31,31 +32,52 @@ from ax_layers import (
     DenseKVCache,
     Dropout,
     Embedding,
+    FeedForward,
     GatedFeedForward,
     Head,
+    Identity,
+    LayerNorm,
+    LearnedPositions,
     Linear,
+    NormalisedProjection,
+    ParallelBlock,
     Remat,
     Repeat,
     RMSNorm,
+    SinusoidalPositions,
+    SlidingKVCache,
+    Stack,
     Unsharded,
+    alibi,
     cross_entropy,
     dot_product_attention,
     initializers,
+    linear_scaling,
+    llama3_scaling,
+    masks,
     no_positions,
+    ntk_scaling,
+    relu_squared,
     rotary,
+    yarn_scaling,
 )
 from ax_layers.protocols import (
     ArrayFn,
+    AttentionBias,
     AttentionFn,
+    AttentionMask,
     CrossEntropyFn,
+    FrequencyScaling,
     Initializer,
     KVCache,
     OutputHead,
+    PositionEmbedding,
     PositionEncoding,
     Projection,
     SequenceLayer,
     Sharder,
     State,
+    SupportsAttentionOptions,
     TokenEmbedding,
 )
 from ax_mesh import Mesh
@@ -173,6 +195,22 @@ ATTENTION_FNS: Mapping[str, AttentionFn] = {
     "strangers.plain_attention": plain_attention,
 }
 
+SUPPORT_ATTENTION_OPTIONS: Mapping[str, SupportsAttentionOptions] = {
+    "ax_layers.dot_product_attention": dot_product_attention,
+}
+
+ATTENTION_MASKS: Mapping[str, AttentionMask] = {
+    "ax_layers.masks.causal": masks.causal,
+    "ax_layers.masks.prefix": masks.prefix,
+    "ax_layers.masks.sliding": masks.sliding,
+    "ax_layers.masks.chunked": masks.chunked,
+    "ax_layers.masks.all_of": masks.all_of,
+    "ax_layers.masks.any_of": masks.any_of,
+    "jax.numpy.greater_equal": jnp.greater_equal,
+}
+
+ATTENTION_BIASES: Mapping[str, AttentionBias] = {"ax_layers.alibi": alibi}
+
 CROSS_ENTROPY_FNS: Mapping[str, CrossEntropyFn] = {
     "ax_layers.cross_entropy": cross_entropy,
     "ax_kernels.cross_entropy.base": ax_kernels.cross_entropy.base,
@@ -188,6 +226,7 @@ def _cache(make: Callable[[], KVCache[State]], /) -> Callable[[], KVCache[Any]]:
 
 KV_CACHES: Built[KVCache[Any]] = {
     "ax_layers.DenseKVCache": _cache(lambda: DenseKVCache.Config().build()),
+    "ax_layers.SlidingKVCache": _cache(lambda: SlidingKVCache.Config(window=4).build()),
     "strangers.SlidingCache": _cache(lambda: SlidingCache(4)),
 }
 
@@ -195,11 +234,18 @@ SEQUENCE_LAYERS: Built[SequenceLayer] = {
     "ax_layers.Attention": lambda: small.attention().build(dim=16),
     "ax_layers.Block": lambda: small.block().build(dim=16),
     "ax_layers.Repeat": lambda: Repeat.Config(num_layers=2, layer=small.block()).build(dim=16),
+    "ax_layers.ParallelBlock": lambda: ParallelBlock.Config(
+        attention=small.attention(), ffn=FeedForward.Config(hidden_dim=32)
+    ).build(dim=16),
+    "ax_layers.Stack": lambda: Stack.Config(layers={"first": small.block(), "second": small.block()}).build(dim=16),
     "ax_layers.Remat": lambda: Remat.Config(layer=small.block()).build(dim=16),
 }
 
 PROJECTIONS: Built[Projection] = {
     "ax_layers.Linear": lambda: Linear.Config().build(
+        in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
+    ),
+    "ax_layers.NormalisedProjection": lambda: NormalisedProjection.Config().build(
         in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
     ),
 }
@@ -215,6 +261,10 @@ OUTPUT_HEADS: Built[OutputHead] = {
 
 ARRAY_FNS: Built[ArrayFn] = {
     "ax_layers.RMSNorm": lambda: RMSNorm.Config().build(dim=16),
+    "ax_layers.LayerNorm": lambda: LayerNorm.Config().build(dim=16),
+    "ax_layers.Identity": lambda: Identity.Config().build(dim=16),
+    "ax_layers.FeedForward": lambda: FeedForward.Config(hidden_dim=32).build(dim=16),
+    "ax_layers.relu_squared": lambda: relu_squared,
     "ax_layers.GatedFeedForward": lambda: GatedFeedForward.Config(hidden_dim=32).build(dim=16),
     "ax_layers.Dropout": lambda: Dropout.Config(rate=0.5).build(),
     "jax.nn.silu": lambda: jax.nn.silu,
@@ -223,6 +273,18 @@ ARRAY_FNS: Built[ArrayFn] = {
 POSITION_ENCODINGS: Mapping[str, PositionEncoding] = {
     "ax_layers.rotary": rotary,
     "ax_layers.no_positions": no_positions,
+}
+
+FREQUENCY_SCALINGS: Mapping[str, FrequencyScaling] = {
+    "ax_layers.linear_scaling": partial_for(linear_scaling, factor=4.0).build(),
+    "ax_layers.ntk_scaling": partial_for(ntk_scaling, factor=4.0).build(),
+    "ax_layers.llama3_scaling": partial_for(llama3_scaling, factor=4.0).build(),
+    "ax_layers.yarn_scaling": partial_for(yarn_scaling, factor=4.0, original_length=64).build(),
+}
+
+POSITION_EMBEDDINGS: Built[PositionEmbedding] = {
+    "ax_layers.LearnedPositions": lambda: LearnedPositions.Config(max_length=8).build(dim=16),
+    "ax_layers.SinusoidalPositions": lambda: SinusoidalPositions.Config().build(dim=16),
 }
 
 INITIALIZERS: Mapping[str, Initializer] = {

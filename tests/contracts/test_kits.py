@@ -20,7 +20,14 @@ from ax_inference.testing import check_decoder
 from ax_input.testing import check_source, check_tokenizer
 from ax_layers import Module, functional
 from ax_layers.protocols import OutputHead
-from ax_layers.testing import check_attention_fn, check_cross_entropy_fn, check_extend, check_kv_cache, check_sharder
+from ax_layers.testing import (
+    check_attention_fn,
+    check_attention_options,
+    check_cross_entropy_fn,
+    check_extend,
+    check_kv_cache,
+    check_sharder,
+)
 from ax_mesh.testing import check_has_axes
 from ax_runtime.agent import StopOnSignals, read_jsonl
 from ax_runtime.testing import check_job
@@ -49,7 +56,7 @@ R = TypeVar("R")
 LACKS = {"strangers.plain_attention": ("window", "logit_cap")}
 """Options that an attention function may refuse."""
 
-KEEPS = {"strangers.SlidingCache": 4}
+KEEPS = {"strangers.SlidingCache": 4, "ax_layers.SlidingKVCache": 4}
 """How many positions a cache remembers, where that isn't all."""
 
 
@@ -86,6 +93,11 @@ def test_sharder(name: str) -> None:
 @pytest.mark.parametrize("name", fits.ATTENTION_FNS)
 def test_attention_fn(name: str) -> None:
     check_attention_fn(fits.ATTENTION_FNS[name], may_refuse=LACKS.get(name, ()))
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_ATTENTION_OPTIONS)
+def test_supports_attention_options(name: str) -> None:
+    check_attention_options(fits.SUPPORT_ATTENTION_OPTIONS[name])
 
 
 @pytest.mark.parametrize("name", fits.CROSS_ENTROPY_FNS)
@@ -237,6 +249,38 @@ def test_position_encoding(name: str) -> None:
     encode, x = fits.POSITION_ENCODINGS[name], jax.random.normal(jax.random.key(1), (2, 5, 3, 8))
     rows = jnp.broadcast_to(jnp.arange(5), (2, 5))
     np.testing.assert_allclose(encode(x, positions=rows), encode(x, positions=None), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", fits.POSITION_EMBEDDINGS)
+def test_position_embedding(name: str) -> None:
+    embed, x = pure(fits.POSITION_EMBEDDINGS[name]()), jax.random.normal(jax.random.key(1), (2, 5, 16))
+    rows = jnp.broadcast_to(jnp.arange(5), (2, 5))
+    np.testing.assert_allclose(embed(x, positions=rows), embed(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", fits.FREQUENCY_SCALINGS)
+def test_frequency_scaling(name: str) -> None:
+    frequencies = 10_000.0 ** -jnp.linspace(0.0, 1.0, 16)
+    scaled = fits.FREQUENCY_SCALINGS[name](frequencies)
+    assert (scaled.shape, scaled.dtype) == (frequencies.shape, frequencies.dtype)
+    assert bool((scaled <= frequencies * (1 + 1e-6)).all()), "longer texts turn no pair faster"
+
+
+ROWS = (jnp.arange(4)[None, :, None], jnp.arange(6)[None, None, :])
+"""Positions of four queries and of six keys."""
+
+
+@pytest.mark.parametrize("name", fits.ATTENTION_MASKS)
+def test_attention_mask(name: str) -> None:
+    sees = fits.ATTENTION_MASKS[name](*ROWS)
+    assert jnp.broadcast_shapes(sees.shape, (1, 4, 6)) == (1, 4, 6)
+    assert sees.dtype == jnp.bool_
+
+
+@pytest.mark.parametrize("name", fits.ATTENTION_BIASES)
+def test_attention_bias(name: str) -> None:
+    bias = fits.ATTENTION_BIASES[name](*ROWS, num_heads=3)
+    assert (bias.shape, bias.dtype) == ((1, 3, 4, 6), jnp.float32)
 
 
 @pytest.mark.parametrize("name", fits.INITIALIZERS)

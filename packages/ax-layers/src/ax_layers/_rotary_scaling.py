@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 
 
-def linear_scaling(frequencies: jax.Array, /, *, factor: float) -> jax.Array:
+def linear_scaling(frequencies: jax.Array, /, *, factor: float = 1.0) -> jax.Array:
     """All slowed down: positions are interpolated (Chen et al. 2023, arXiv:2306.15595)."""
     return frequencies / factor
 
 
-def ntk_scaling(frequencies: jax.Array, /, *, factor: float) -> jax.Array:
+def ntk_scaling(frequencies: jax.Array, /, *, factor: float = 1.0) -> jax.Array:
     """The slowest slowed down by ``factor``, the fastest not at all: the same as ``theta · factor ** (R / (R - 2))``."""
     half = frequencies.shape[0]
     return frequencies * factor ** (-jnp.arange(half, dtype=jnp.float32) / max(half - 1, 1))
@@ -28,7 +28,7 @@ def llama3_scaling(
     frequencies: jax.Array,
     /,
     *,
-    factor: float,
+    factor: float = 1.0,
     original_length: int = 8_192,
     low_turns: float = 1.0,
     high_turns: float = 4.0,
@@ -42,8 +42,8 @@ def yarn_scaling(
     frequencies: jax.Array,
     /,
     *,
-    factor: float,
-    original_length: int,
+    factor: float = 1.0,
+    original_length: int = 4_096,
     theta: float = 10_000.0,
     low_turns: float = 1.0,
     high_turns: float = 32.0,
