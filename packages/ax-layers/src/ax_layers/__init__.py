@@ -2,6 +2,7 @@
 
 from . import initializers as initializers
 from . import masks as masks
+from ._adopted import adopted as adopted
 from ._alibi import alibi as alibi
 from ._as_decoder import ModuleDecoder as ModuleDecoder
 from ._as_decoder import as_decoder as as_decoder
@@ -34,6 +35,8 @@ from ._gated_experts import GatedExperts as GatedExperts
 from ._gated_norm import GatedRMSNorm as GatedRMSNorm
 from ._grouped_matmul import grouped_matmul as grouped_matmul
 from ._identity import Identity as Identity
+from ._int8_linear import Int8Linear as Int8Linear
+from ._int8_linear import int8_base as int8_base
 from ._inventory import Row as Row
 from ._inventory import inventory as inventory
 from ._kv_cache import DenseKVCache as DenseKVCache
@@ -42,6 +45,8 @@ from ._linear import Linear as Linear
 from ._load_balance import BalancingBias as BalancingBias
 from ._load_balance import load_balance_loss as load_balance_loss
 from ._load_balance import router_z_loss as router_z_loss
+from ._lora import LoRA as LoRA
+from ._lora import lora as lora
 from ._low_rank_projection import LowRankProjection as LowRankProjection
 from ._mamba2 import Mamba2 as Mamba2
 from ._mla import LatentAttention as LatentAttention
@@ -57,6 +62,11 @@ from ._param_spec import ParamSpec as ParamSpec
 from ._param_spec import SpecTree as SpecTree
 from ._position_embedding import LearnedPositions as LearnedPositions
 from ._position_embedding import SinusoidalPositions as SinusoidalPositions
+from ._quantised_linear import DelayedRange as DelayedRange
+from ._quantised_linear import QuantisedLinear as QuantisedLinear
+from ._quantised_linear import channel_range as channel_range
+from ._quantised_linear import quantised as quantised
+from ._quantised_linear import tensor_range as tensor_range
 from ._remat import Remat as Remat
 from ._repeat import Repeat as Repeat
 from ._residual import Residual as Residual
@@ -75,5 +85,6 @@ from ._sharder import Unsharded as Unsharded
 from ._sliding_kv_cache import SlidingKVCache as SlidingKVCache
 from ._ssd import ssd as ssd
 from ._stack import Stack as Stack
+from ._stochastic_depth import StochasticDepth as StochasticDepth
 from ._version import __version__ as __version__
 from ._wrapper import Wrapper as Wrapper

@@ -106,6 +106,12 @@ class RandomKey:
         return functools.reduce(jax.random.fold_in, self.folds, self.base)
 
 
+# A pytree, so that it can be handed into a transform as it is.
+jax.tree_util.register_pytree_node(
+    RandomKey, lambda key: ((key.base, *key.folds), None), lambda _, parts: RandomKey(parts[0], tuple(parts[1:]))
+)
+
+
 @dataclass(eq=False)
 class Context:
     """One call of one module; see the module's docstring."""
