@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Protocol
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ._context import Collected, Summary
 from ._functional import functional
 from ._module import Module
-from ._param_spec import SpecTree
+from ._param_spec import ParamSpec, SpecTree
 from ._sharder import Unsharded
 from .protocols import ArrayTree, Sharder
 
@@ -39,8 +39,16 @@ class ModuleModel:
     sharder: Sharder
 
     def specs(self) -> SpecTree:
-        """What the parameters will be."""
-        return self.module.specs()
+        """What the parameters will be. Where some are adapters', the others aren't learnt."""
+        specs = self.module.specs()
+        if not any(spec.adapter for spec in jax.tree.leaves(specs)):
+            return specs
+
+        def adapters_only(spec: ParamSpec) -> ParamSpec:
+            return replace(spec, trainable=spec.trainable and spec.adapter)
+
+        learnt: SpecTree = jax.tree.map(adapters_only, specs)
+        return learnt
 
     def init(self, key: jax.Array, /) -> ArrayTree:
         """Fresh parameters, a pure function of ``key``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import jax
@@ -23,6 +23,8 @@ class ParamSpec:
         initializer: Draws its first value.
         fan_in: The dims, counted from the end (-1 is the last), that an output sums over.
         weight_decay: Whether an optimizer that decays weights should decay this one.
+        trainable: Whether it is learnt at all.
+        adapter: Whether an adapter adds it; ``as_model`` says of a model with adapters that only they are learnt.
 
     Raises:
         ValueError: ``axes`` and ``shape`` differ in length, or ``fan_in`` names dims that aren't there.
@@ -34,6 +36,8 @@ class ParamSpec:
     initializer: Initializer = field(compare=False)
     fan_in: tuple[int, ...] = ()
     weight_decay: bool = True
+    trainable: bool = True
+    adapter: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
@@ -49,9 +53,7 @@ class ParamSpec:
 
     def stacked(self, size: int, axis: str, /) -> ParamSpec:
         """The spec of ``size`` such parameters on a new leading dim."""
-        return ParamSpec(
-            (size, *self.shape), self.dtype, (axis, *self.axes), self.initializer, self.fan_in, self.weight_decay
-        )
+        return replace(self, shape=(size, *self.shape), axes=(axis, *self.axes))
 
 
 SpecTree: TypeAlias = "dict[str, ParamSpec | SpecTree]"

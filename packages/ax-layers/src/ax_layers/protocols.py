@@ -241,6 +241,17 @@ class Projection(Protocol):
         ...
 
 
+class RangeFn(Protocol):
+    """Says how large the numbers are that are to be told in few bits."""
+
+    def __call__(self, x: jax.Array, /, *, dims: tuple[int, ...]) -> jax.Array:
+        """The largest magnitude to be told, float32, of ``x``'s number of dims and of size 1 along ``dims`` at least.
+
+        ``dims`` are those that a product sums over. What exceeds the range is cut to it.
+        """
+        ...
+
+
 class PositionEncoding(Protocol):
     """Tells queries and keys where they stand."""
 
@@ -283,6 +294,39 @@ class SequenceLayer(Protocol):
 
         Rows with a negative position are padding: they are not remembered, and what is returned for them means nothing.
         """
+        ...
+
+
+class FurtherPrediction(NamedTuple):
+    """A token beyond the next, predicted at every position."""
+
+    hidden: jax.Array
+    """What the head is given, ``[B, T, D]``."""
+    targets: jax.Array
+    """``[B, T]`` int32, a negative one not counting."""
+    weight: float
+    """Of its loss beside that of the next token."""
+
+
+class FurtherPredictions(Protocol):
+    """Predicts tokens beyond the next one while a language model is trained; built with ``dim``."""
+
+    @property
+    def num_predictions(self) -> int:
+        """How many tokens beyond the next."""
+        ...
+
+    def __call__(
+        self,
+        hidden: jax.Array,
+        embedded: jax.Array,
+        targets: jax.Array,
+        /,
+        *,
+        positions: jax.Array | None,
+        segments: jax.Array | None,
+    ) -> Sequence[FurtherPrediction]:
+        """From what the layers made of a sequence, before the last norm, and its tokens' embeddings, ``[B, T, D]`` both."""
         ...
 
 

@@ -62,33 +62,36 @@ def _check_specs(module: Module, params: ArrayTree) -> None:
 def _check_gradients(
     call: Call, params: ArrayTree, inputs: tuple[object, ...], key: jax.Array, tolerance: float
 ) -> None:
-    floats = [i for i, x in enumerate(inputs) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)]
+    leaves, structure = jax.tree.flatten((params, inputs))
+    floats = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)]
 
-    def outputs(point: tuple[ArrayTree, list[object]]) -> list[jax.Array]:
-        moved = list(inputs)
-        for i, x in zip(floats, point[1], strict=True):
+    def outputs(point: list[jax.Array]) -> list[jax.Array]:
+        moved = list(leaves)
+        for i, x in zip(floats, point, strict=True):
             moved[i] = x
-        leaves = jax.tree.leaves(call(point[0], tuple(moved), key)[0])
-        return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+        moved_params, moved_inputs = jax.tree.unflatten(structure, moved)
+        results = jax.tree.leaves(call(moved_params, moved_inputs, key)[0])
+        return [leaf for leaf in results if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
-    point = (params, [inputs[i] for i in floats])
+    paths = [path for path, _ in (*_leaves(params), *_leaves(inputs))]
+    point = [leaves[i] for i in floats]
     rng = np.random.default_rng(86_028_121)  # not a seed that the inputs were made with
     cotangents = [rng.standard_normal(out.shape) for out in outputs(point)]
     given = [jnp.asarray(c, jnp.float32) for c in cotangents]
 
-    def gradients(outputs: Callable[[tuple[ArrayTree, list[object]]], list[jax.Array]]) -> object:
-        def scalar(point: tuple[ArrayTree, list[object]]) -> jax.Array:
+    def gradients(outputs: Callable[[list[jax.Array]], list[jax.Array]]) -> list[jax.Array]:
+        def scalar(point: list[jax.Array]) -> jax.Array:
             parts = [(out.astype(jnp.float32) * c).sum() for out, c in zip(outputs(point), given, strict=True)]
             return sum(parts[1:], parts[0])
 
-        return jax.jit(jax.grad(scalar))(point)
+        slopes: list[jax.Array] = jax.jit(jax.grad(scalar))(point)
+        return slopes
 
     plain = gradients(outputs)
     _assert_close(gradients(jax.checkpoint(outputs)), plain, tolerance, "gradients with and without remat differ")
 
-    leaves, structure = jax.tree.flatten(point)
-    for i, (path, grad) in enumerate(_leaves(plain)):
-        slope, at = np.asarray(grad, np.float64), np.asarray(leaves[i], np.float64)
+    for i, grad in enumerate(plain):
+        path, slope, at = paths[floats[i]], np.asarray(grad, np.float64), np.asarray(point[i], np.float64)
         assert np.isfinite(slope).all(), f"{path}: the gradient isn't finite"
         # Partly random, mostly along the gradient, lest the slope drown in rounding.
         direction = rng.standard_normal(slope.shape)
@@ -96,8 +99,7 @@ def _check_gradients(
         step = 5e-3 * max(float(np.sqrt(np.mean(at**2))), 0.1) / float(np.linalg.norm(direction))
         values = []
         for moved in (at + step * direction, at - step * direction):
-            there = [*leaves[:i], jnp.asarray(moved, leaves[i].dtype), *leaves[i + 1 :]]
-            results = outputs(jax.tree.unflatten(structure, there))
+            results = outputs([*point[:i], jnp.asarray(moved, point[i].dtype), *point[i + 1 :]])
             values.append(
                 sum(float((np.asarray(r, np.float64) * c).sum()) for r, c in zip(results, cotangents, strict=True))
             )
