@@ -67,6 +67,7 @@ from ._quantised_linear import QuantisedLinear as QuantisedLinear
 from ._quantised_linear import channel_range as channel_range
 from ._quantised_linear import quantised as quantised
 from ._quantised_linear import tensor_range as tensor_range
+from ._regularised_cross_entropy import regularised_cross_entropy as regularised_cross_entropy
 from ._remat import Remat as Remat
 from ._repeat import Repeat as Repeat
 from ._residual import Residual as Residual
