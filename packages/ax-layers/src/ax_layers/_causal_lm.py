@@ -14,13 +14,23 @@ import jax
 import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, field, partial_for
 
+from ._as_model import AUX_LOSS
 from ._context import Summary
 from ._cross_entropy import cap_logits, cross_entropy
 from ._embedding import Embedding
 from ._module import Module, scoped
 from ._output_head import Head
 from ._rms_norm import RMSNorm
-from .protocols import ArrayFn, ArrayTree, CrossEntropyFn, OutputHead, PositionEmbedding, SequenceLayer, TokenEmbedding
+from .protocols import (
+    ArrayFn,
+    ArrayTree,
+    CrossEntropyFn,
+    FurtherPredictions,
+    OutputHead,
+    PositionEmbedding,
+    SequenceLayer,
+    TokenEmbedding,
+)
 
 
 class LMCache(TypedDict):
@@ -46,6 +56,7 @@ class CausalLM(Module):
         logit_scale: float = 1.0  # before the cap
         logit_cap: float | None = None
         cross_entropy: Buildable[CrossEntropyFn] = field(default_factory=lambda: partial_for(cross_entropy))
+        further: Buildable[FurtherPredictions] | None = None  # what is predicted beside the next token, in training
         eval_accuracy: bool = True  # when not training, report the accuracy too; needs all logits at once
 
     def __init__(self, cfg: Config, /) -> None:
@@ -68,6 +79,7 @@ class CausalLM(Module):
             )
         self._tied_flops = 6 * cfg.vocab_size * cfg.dim if cfg.head is None else 0
         self.cross_entropy = self.child("cross_entropy", cfg.cross_entropy)
+        self.further = None if cfg.further is None else self.child("further", cfg.further, dim=cfg.dim)
 
     @scoped
     def __call__(
@@ -83,24 +95,32 @@ class CausalLM(Module):
         ``batch`` has "tokens" and "targets" ``[B, T]`` int32, a negative target not counting; and may have "segments" and
         "positions" ``[B, T]`` int32.
         """
-        hidden_BTD = self._hidden(batch["tokens"], positions=batch.get("positions"), segments=batch.get("segments"))
-        hidden_MD = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
-        targets_M = batch["targets"].reshape(-1)
-        counted_M = targets_M >= 0
-        losses_M, _ = self.cross_entropy(
-            hidden_MD, self.head.output_weight(), jnp.where(counted_M, targets_M, 0), logit_cap=self._logit_cap
-        )
-        num_targets = counted_M.sum(dtype=jnp.int32).astype(jnp.float32)
-
-        def mean(values_M: jax.Array) -> jax.Array:
-            return jnp.where(counted_M, values_M, 0.0).sum() / jnp.maximum(num_targets, 1)
-
-        loss = mean(losses_M)
-        metrics = {"loss": Summary(loss, num_targets)}
+        positions, segments = batch.get("positions"), batch.get("segments")
+        embedded_BTD = self.constrain(self._embed(batch["tokens"], positions), ("batch", "seq", None))
+        layered_BTD = self.layers(embedded_BTD, positions=positions, segments=segments)
+        hidden_BTD = self._normed(layered_BTD)
+        loss = self._mean_loss(hidden_BTD, batch["targets"])
+        metrics = {"loss": loss}
+        if train and self.further is not None:
+            parts = self.further(layered_BTD, embedded_BTD, batch["targets"], positions=positions, segments=segments)
+            for distance, part in enumerate(parts, 2):
+                metrics[f"loss_{distance}"] = self._mean_loss(part.hidden * self._logit_scale, part.targets)
+            weighted = [part.weight * metrics[f"loss_{distance}"].mean for distance, part in enumerate(parts, 2)]
+            self.output(AUX_LOSS, jnp.stack(weighted).sum())
         if self._eval_accuracy and not train:
-            right_M = self._logits(hidden_MD).argmax(axis=-1) == targets_M
-            metrics["accuracy"] = Summary(mean(right_M.astype(jnp.float32)), num_targets)
-        return loss, metrics
+            right_BT = self._logits(hidden_BTD).argmax(axis=-1) == batch["targets"]
+            metrics["accuracy"] = _mean(right_BT.astype(jnp.float32), batch["targets"] >= 0)
+        return loss.mean, metrics
+
+    def _mean_loss(self, hidden_BTD: jax.Array, targets_BT: jax.Array) -> Summary:
+        counted_BT = targets_BT >= 0
+        losses_M, _ = self.cross_entropy(
+            hidden_BTD.reshape(-1, hidden_BTD.shape[-1]),
+            self.head.output_weight(),
+            jnp.where(counted_BT, targets_BT, 0).reshape(-1),
+            logit_cap=self._logit_cap,
+        )
+        return _mean(losses_M, counted_BT.reshape(-1))
 
     def init_cache(self, batch_size: int, max_length: int, /) -> LMCache:
         """Of sequences with no token read yet."""
@@ -123,8 +143,10 @@ class CausalLM(Module):
         return self._logits(hidden_B1D[:, 0]), LMCache(lengths=cache["lengths"] + 1, layers=layers)
 
     def training_flops_per_token(self, seq_length: int, /) -> float:
-        """The parts', and the matmul with the embedding's weight if it serves as the head."""
-        return super().training_flops_per_token(seq_length) + self._tied_flops
+        """The parts', and the matmul with the embedding's weight if it serves as the head; the head once a prediction."""
+        further = 0 if self.further is None else self.further.num_predictions
+        own = self.children["head"].training_flops_per_token(seq_length) if "head" in self.children else 0
+        return super().training_flops_per_token(seq_length) + further * own + (1 + further) * self._tied_flops
 
     def _hidden(self, tokens: jax.Array, *, positions: jax.Array | None, segments: jax.Array | None) -> jax.Array:
         x = self.constrain(self._embed(tokens, positions), ("batch", "seq", None))
@@ -146,3 +168,9 @@ class CausalLM(Module):
     def _logits(self, hidden: jax.Array) -> jax.Array:
         logits = cap_logits(self.head.attend(hidden), self._logit_cap)
         return self.constrain(logits, ("batch", *(None,) * (logits.ndim - 2), "vocab"))
+
+
+def _mean(values: jax.Array, counted: jax.Array) -> Summary:
+    """The mean of the values that count, and how many they are."""
+    number = counted.sum(dtype=jnp.int32).astype(jnp.float32)
+    return Summary(jnp.where(counted, values, 0.0).sum() / jnp.maximum(number, 1), number)
