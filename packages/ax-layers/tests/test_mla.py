@@ -22,6 +22,7 @@ from ax_layers import (
 )
 from ax_layers.protocols import ArrayTree
 from ax_layers.testing import check_extend, check_layer, check_sharded
+from grid import Grid
 
 DIM = 8
 
@@ -64,7 +65,8 @@ def test_piece_by_piece_equals_at_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "wide values, low-rank queries"])
 def test_eight_devices_give_what_one_gives(name: str) -> None:
-    check_sharded(LAYERS[name].clone(dim=DIM), normal(2, 5, DIM))
+    grid = Grid()
+    check_sharded(LAYERS[name].clone(dim=DIM), normal(2, 5, DIM), sharder=grid, shardings=grid.shardings)
 
 
 def test_it_is_attention_with_keys_and_values_from_the_latents() -> None:

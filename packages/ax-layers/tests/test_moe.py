@@ -35,6 +35,7 @@ from ax_layers import (
 )
 from ax_layers.protocols import ArrayTree, Dispatch, Router, RouterLoss
 from ax_layers.testing import check_extend, check_grouped_matmul, check_layer, check_sharded
+from grid import Grid
 
 BATCH, LENGTH, DIM, EXPERTS = 4, 6, 8, 8
 LOSSES: dict[str, Buildable[RouterLoss]] = {
@@ -112,7 +113,8 @@ def test_layer(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dropless", "capacity", "noisy", "sigmoid, groups, bias", "expert choice"])
 def test_eight_devices_give_what_one_gives(name: str) -> None:
-    check_sharded(LAYERS[name], X)
+    grid = Grid()
+    check_sharded(LAYERS[name], X, sharder=grid, shardings=grid.shardings)
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name != "noisy"])
