@@ -14,6 +14,7 @@ from ax_layers import (
     Attention,
     Block,
     CausalLM,
+    CrossAttention,
     FeedForward,
     Identity,
     LayerNorm,
@@ -110,6 +111,26 @@ def test_piece_by_piece_equals_at_once(name: str) -> None:
 def as_sequence_layer(module: Module) -> SequenceLayer:
     assert isinstance(module, Attention | Block | ParallelBlock | Stack)
     return module
+
+
+def test_cross_attention() -> None:
+    config = CrossAttention.Config(
+        dim=DIM, context_dim=6, num_heads=4, num_kv_heads=2, head_dim=4, qk_norm=RMSNorm.Config()
+    )
+    x, context = normal(2, 5, DIM), normal(2, 3, 6, seed=1)
+    positions = jnp.asarray([[0, 1, 2], [0, 1, -1]], jnp.int32)
+    check_layer(config, x, context, context_positions=positions)
+    module = config.build()
+    params = jax.jit(module.init)(jax.random.key(0))
+    whole, _ = functional(module)(params, None, x, context, context_positions=positions)
+    memory, _ = functional(module.remember)(params, None, context, context_positions=positions)
+    for t in range(5):
+        row, _ = functional(module.recall)(params, None, x[:, t : t + 1], memory)
+        np.testing.assert_allclose(row, whole[:, t : t + 1], rtol=1e-5, atol=1e-6)
+    changed, _ = functional(module)(params, None, x, context.at[1, 2].set(9.0), context_positions=positions)
+    np.testing.assert_array_equal(changed, whole, err_msg="padding is seen")
+    with pytest.raises(ValueError, match="multiple of num_kv_heads, got 4 and 3"):
+        config.clone(num_kv_heads=3).build()
 
 
 # Masks
