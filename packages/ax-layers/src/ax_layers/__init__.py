@@ -12,7 +12,6 @@ from ._attention import Attention as Attention
 from ._block import Block as Block
 from ._causal_conv import CausalConv as CausalConv
 from ._causal_lm import CausalLM as CausalLM
-from ._causal_lm import LMCache as LMCache
 from ._context import Collected as Collected
 from ._context import ContextError as ContextError
 from ._context import RandomKey as RandomKey
@@ -22,6 +21,7 @@ from ._cross_entropy import cross_entropy as cross_entropy
 from ._delta_rule import delta_rule as delta_rule
 from ._dispatch import Capacity as Capacity
 from ._dispatch import Dropless as Dropless
+from ._distillation import Distillation as Distillation
 from ._dot_product_attention import dot_product_attention as dot_product_attention
 from ._dropout import Dropout as Dropout
 from ._embedding import Embedding as Embedding

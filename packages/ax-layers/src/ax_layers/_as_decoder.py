@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import jax
 
-from ._causal_lm import CausalLM, LMCache
 from ._functional import functional
 from ._sharder import Unsharded
-from .protocols import ArrayTree, Sharder
+from .protocols import ArrayTree, LanguageModel, LMCache, Sharder
 
 
 @dataclass(frozen=True)
 class ModuleDecoder:
     """Fits ``Decoder`` of ax-inference."""
 
-    module: CausalLM
+    module: LanguageModel
     sharder: Sharder
 
     def init_cache(self, batch_size: int, max_length: int, /) -> LMCache:
@@ -35,6 +34,6 @@ class ModuleDecoder:
         return functional(self.module.decode, sharder=self.sharder)(params, None, tokens, cache)[0]
 
 
-def as_decoder(module: CausalLM, /, *, sharder: Sharder | None = None) -> ModuleDecoder:
+def as_decoder(module: LanguageModel, /, *, sharder: Sharder | None = None) -> ModuleDecoder:
     """``module`` for sampling; its activations are placed by ``sharder``."""
     return ModuleDecoder(module, Unsharded() if sharder is None else sharder)

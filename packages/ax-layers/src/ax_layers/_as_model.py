@@ -28,7 +28,9 @@ class LossModule(Protocol):
 
     def init(self, key: jax.Array, /) -> ArrayTree: ...
 
-    def loss(self, batch: Mapping[str, jax.Array], /, *, train: bool) -> tuple[jax.Array, Mapping[str, Summary]]: ...
+    def loss(
+        self, batch: Mapping[str, jax.Array], /, *, train: bool
+    ) -> tuple[jax.Array, Mapping[str, tuple[jax.Array, jax.Array]]]: ...
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,14 @@ class ModuleModel:
         """``loss``, and the next values of the parameters that are states, by path."""
         call = functional(self.module.loss, sharder=self.sharder)
         (loss, metrics), collected = call(params, key if train else None, batch, train=train)
-        reported = {**metrics, **{name: summary.total() for name, summary in collected.summaries.items()}}
+        reported: dict[str, tuple[jax.Array, jax.Array]] = {
+            **metrics,
+            **{name: summary.total() for name, summary in collected.summaries.items()},
+        }
         aux_loss = _aux_loss(collected)
         if aux_loss is not None:
             loss = loss + aux_loss
-            reported[AUX_LOSS] = Summary(aux_loss, metrics["loss"].weight)
+            reported[AUX_LOSS] = Summary(aux_loss, metrics["loss"][1])
         return loss, ({name: (mean, weight) for name, (mean, weight) in reported.items()}, collected.updates)
 
     def updated(self, params: ArrayTree, updates: Mapping[str, jax.Array], /) -> ArrayTree:

@@ -7,7 +7,6 @@ its business. Training, prefill and decode are methods over the same parts and p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
 
 import ax_config
 import jax
@@ -26,18 +25,12 @@ from .protocols import (
     ArrayTree,
     CrossEntropyFn,
     FurtherPredictions,
+    LMCache,
     OutputHead,
     PositionEmbedding,
     SequenceLayer,
     TokenEmbedding,
 )
-
-
-class LMCache(TypedDict):
-    """How many tokens of each sequence were read, ``[B]`` int32, and what the layers remember of them."""
-
-    lengths: jax.Array
-    layers: ArrayTree
 
 
 class CausalLM(Module):

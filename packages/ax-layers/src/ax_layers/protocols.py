@@ -8,7 +8,7 @@ of values, ``S`` state dim.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import NamedTuple, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, runtime_checkable
 
 import jax
 
@@ -406,16 +406,12 @@ class Experts(Protocol):
 RowsMatmul: TypeAlias = Callable[[jax.Array, jax.Array], jax.Array]
 """Experts' rows, laid out somehow, times a weight ``[E, D, F]``: each row with its own expert's."""
 
+ExpertFn: TypeAlias = Callable[[jax.Array, Sequence[jax.Array], RowsMatmul], jax.Array]
+"""What an expert does to its rows ``[…, D] → […, D]``, given its weights, without saying how the rows of all experts lie in memory.
 
-class ExpertFn(Protocol):
-    """What an expert does to its rows, said without saying how the rows of all experts lie in memory."""
-
-    def __call__(self, rows: jax.Array, weights: Sequence[jax.Array], matmul: RowsMatmul, /) -> jax.Array:
-        """``[…, D] → […, D]``, row by row, and ``matmul`` the only use of a weight.
-
-        Where the weights' inner dims ("mlp") are split over devices, what the shards give adds up to the result.
-        """
-        ...
+It works row by row, and multiplies with weights by the matmul only. Where the weights' inner dims ("mlp") are split over
+devices, what the shards give adds up to the result.
+"""
 
 
 class Dispatch(Protocol):
@@ -467,4 +463,43 @@ class RouterLoss(Protocol):
 
     def __call__(self, logits: jax.Array, scores: jax.Array, load: jax.Array, /) -> jax.Array:
         """``[B, T, E]`` logits and scores, and how many tokens each expert was given ``[E]`` → a scalar, all float32."""
+        ...
+
+
+class LMCache(TypedDict):
+    """How many tokens of each sequence were read, ``[B]`` int32, and what the layers remember of them."""
+
+    lengths: jax.Array
+    layers: ArrayTree
+
+
+class LanguageModel(Protocol):
+    """A causal language model, whatever it is made of; built with ``vocab_size``."""
+
+    def __call__(
+        self, tokens: jax.Array, /, *, positions: jax.Array | None = None, segments: jax.Array | None = None
+    ) -> jax.Array:
+        """``[B, T]`` int32 → logits ``[B, T, V]`` float32."""
+        ...
+
+    def loss(
+        self, batch: Mapping[str, jax.Array], /, *, train: bool
+    ) -> tuple[jax.Array, Mapping[str, tuple[jax.Array, jax.Array]]]:
+        """What training minimises, of "tokens" and "targets"; and metrics by name, "loss" among them: mean and weight."""
+        ...
+
+    def init_cache(self, batch_size: int, max_length: int, /) -> LMCache:
+        """Of sequences with no token read yet."""
+        ...
+
+    def prefill(self, tokens: jax.Array, lengths: jax.Array, cache: LMCache, /) -> tuple[jax.Array, LMCache]:
+        """Read the first ``lengths`` ``[B]`` of tokens ``[B, T]``; logits ``[B, V]`` after the last of them."""
+        ...
+
+    def decode(self, tokens: jax.Array, cache: LMCache, /) -> tuple[jax.Array, LMCache]:
+        """Read one token a sequence, ``[B]``; logits ``[B, V]`` after it."""
+        ...
+
+    def training_flops_per_token(self, seq_length: int, /) -> float:
+        """FLOPs of forward and backward for one token."""
         ...

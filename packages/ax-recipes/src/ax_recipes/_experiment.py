@@ -22,14 +22,14 @@ import jax
 from ax_config import AnyModifier, Buildable, field
 from ax_input import ByteTokenizer
 from ax_input.protocols import Tokenizer
-from ax_layers import CausalLM, as_model
+from ax_layers import as_model
 from ax_layers.protocols import ArrayTree
 from ax_mesh import Mesh, peak_flops
 from ax_runtime.checkpoint import OrbaxCheckpointer
 from ax_runtime.protocols import Stop
 from ax_trainer.protocols import Hook, MetricSink
 
-from .protocols import Loop, Outcome, Pipeline, Placement, StateStore
+from .protocols import LanguageModel, Loop, Outcome, Pipeline, Placement, StateStore
 
 Tree = TypeVar("Tree")
 
@@ -72,7 +72,7 @@ class Experiment:
 
         name: str
         num_steps: int
-        model: Buildable[CausalLM]
+        model: Buildable[LanguageModel]
         input: Buildable[Pipeline]
         trainer: Buildable[Loop]
         tokenizer: Buildable[Tokenizer] = field(default_factory=lambda: ax_config.config_for(ByteTokenizer)())

@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
+import ax_layers.protocols
+import jax
 import numpy as np
-from ax_layers.protocols import Sharder
+from ax_layers import SpecTree
+from ax_layers.protocols import ArrayTree, Sharder
 from ax_trainer.protocols import BatchSource, Checkpointer, Partitioner
 
 Tree = TypeVar("Tree")
+
+
+class LanguageModel(ax_layers.protocols.LanguageModel, Protocol):
+    """What is trained and sampled from: a language model of ax-layers or one like it; built with ``vocab_size``."""
+
+    def specs(self) -> SpecTree:
+        """Its parameters."""
+        ...
+
+    def init(self, key: jax.Array, /) -> ArrayTree:
+        """Fresh parameters."""
+        ...
 
 
 class Pipeline(Protocol):
