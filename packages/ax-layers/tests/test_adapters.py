@@ -33,7 +33,8 @@ from ax_layers import (
     tensor_range,
 )
 from ax_layers.protocols import ArrayTree
-from ax_layers.testing import check_layer
+from ax_layers.testing import check_layer, check_sharded
+from grid import Grid
 
 TO_HEADS = {"in_dim": 6, "out_dim": (2, 4), "in_axes": ("embed",), "out_axes": ("heads", None)}
 FROM_HEADS = {"in_dim": (2, 4), "out_dim": 6, "in_axes": ("heads", None), "out_axes": ("embed",)}
@@ -221,6 +222,13 @@ def test_a_quantised_model_has_the_parameters_of_the_plain_one() -> None:
     assert all(np.isfinite(np.asarray(g)).all() for g in jax.tree.leaves(grads))
     with pytest.raises(NoMatchError):
         quantised(ax_config.replace(model(), Linear, Int8Linear.Config()), new)
+
+
+def test_on_eight_devices_as_on_one() -> None:
+    grid = Grid()
+    rounded = eight_bits(gradient_dtype="int8", input_range=DelayedRange.Config())
+    for layer in (adapter(**FROM_HEADS), rounded):
+        check_sharded(layer, normal(2, 3, 2, 4), sharder=grid, shardings=grid.shardings)
 
 
 def test_types_that_nothing_multiplies() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import cast
 
 import jax
@@ -30,7 +30,8 @@ from ax_layers import (
     ssd,
 )
 from ax_layers.protocols import ArrayTree, SequenceLayer
-from ax_layers.testing import check_extend, check_layer
+from ax_layers.testing import check_delta_rule_fn, check_extend, check_layer, check_sharded, check_state_space_fn
+from grid import Grid
 
 DIM = 8
 
@@ -39,113 +40,49 @@ def normal(*shape: int, seed: int = 0) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
-# The recurrences, row by row as their papers write them.
+@pytest.mark.parametrize(("length", "chunk_size"), [(11, 4), (8, 4), (5, 64), (7, 1), (1, 4)])
+def test_in_chunks_as_row_by_row(length: int, chunk_size: int) -> None:
+    check_state_space_fn(functools.partial(ssd, chunk_size=chunk_size), length=length)
+    check_delta_rule_fn(functools.partial(delta_rule, chunk_size=chunk_size), length=length)
 
 
-def by_rows(x: dict[str, jax.Array], segments: jax.Array, *, delta: bool) -> tuple[jax.Array, jax.Array]:
-    """The outputs and the last state: gated DeltaNet's if ``delta``, else Mamba-2's."""
-    share = x["value"].shape[2] // x["key"].shape[2]
-    new = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)])
+@pytest.mark.parametrize("wrong", ["state", "segments", "type", "decay"])
+def test_the_kit_notices(wrong: str) -> None:
+    def fn(
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        log_decay: jax.Array,
+        /,
+        *,
+        state: jax.Array | None = None,
+        segments: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        kept, apart = None if wrong == "state" else state, None if wrong == "segments" else segments
+        decay = 0.99 * log_decay if wrong == "decay" else log_decay
+        out, after = ssd(query, key, value, decay, state=kept, segments=apart)
+        return out.astype(jnp.float32) if wrong == "type" else out, after
 
-    def row(state: jax.Array, at: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-        new, query, key, value, log_decay, beta = at
-        query, key = (jnp.repeat(heads, share, axis=1) for heads in (query, key))
-        state = jnp.where(new[:, None, None, None], 0.0, state) * jnp.exp(log_decay)[:, :, None, None]
-        if delta:
-            value = beta[:, :, None] * (value - jnp.einsum("bns,bnsh->bnh", key, state))
-        state = state + key[..., :, None] * value[..., None, :]
-        return state, jnp.einsum("bns,bnsh->bnh", query, state)
-
-    rows = (new, x["query"], x["key"], x["value"], x["log_decay"], x["beta"])
-    state, out = jax.lax.scan(row, x["state"], tuple(jnp.moveaxis(a, 1, 0) for a in rows))
-    return jnp.moveaxis(out, 0, 1), state
-
-
-def recurrence_inputs(length: int) -> dict[str, jax.Array]:
-    key = normal(2, length, 2, 3, seed=1)
-    return {
-        "query": normal(2, length, 2, 3),
-        "key": key / jnp.linalg.norm(key, axis=-1, keepdims=True),
-        "value": normal(2, length, 4, 5, seed=2),
-        "log_decay": -jnp.exp(normal(2, length, 4, seed=3)),
-        "beta": jax.nn.sigmoid(normal(2, length, 4, seed=4)),
-        "state": normal(2, 4, 3, 5, seed=5),
-    }
-
-
-@pytest.mark.parametrize("delta", [False, True], ids=["state space", "delta rule"])
-@pytest.mark.parametrize(("length", "chunk_size"), [(1, 4), (8, 4), (11, 4), (7, 1), (5, 64)])
-def test_in_chunks_as_row_by_row(delta: bool, length: int, chunk_size: int) -> None:
-    inputs = recurrence_inputs(length)
-    packed = [[0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 3], [5, 5, 0, 0, 0, 0, 0, 0, 0, 5, 5]]
-    segments = jnp.asarray(packed, jnp.int32)[:, :length]
-    cotangents = normal(2, length, 4, 5, seed=6), normal(2, 4, 3, 5, seed=7)
-
-    def in_chunks(x: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        arrays = (x["query"], x["key"], x["value"], x["log_decay"])
-        if delta:
-            return delta_rule(*arrays, x["beta"], state=x["state"], segments=segments, chunk_size=chunk_size)
-        return ssd(*arrays, state=x["state"], segments=segments, chunk_size=chunk_size)
-
-    def run(
-        fn: Callable[[dict[str, jax.Array]], tuple[jax.Array, jax.Array]],
-    ) -> tuple[tuple[jax.Array, jax.Array], dict[str, jax.Array]]:
-        def both(x: dict[str, jax.Array]) -> tuple[tuple[jax.Array, jax.Array], dict[str, jax.Array]]:
-            results, back = jax.vjp(fn, x)
-            return results, back(cotangents)[0]
-
-        out: tuple[tuple[jax.Array, jax.Array], dict[str, jax.Array]] = jax.jit(both)(inputs)
-        return out
-
-    got, got_grads = run(in_chunks)
-    wanted, wanted_grads = run(lambda x: by_rows(x, segments, delta=delta))
-    for a, b in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-    for name, wanted_grad in wanted_grads.items():
-        np.testing.assert_allclose(got_grads[name], wanted_grad, rtol=1e-4, atol=1e-4, err_msg=name)
-
-
-@pytest.mark.parametrize("delta", [False, True], ids=["state space", "delta rule"])
-def test_by_default_there_is_one_segment_and_no_state(delta: bool) -> None:
-    x = recurrence_inputs(6)
-    arrays = (x["query"], x["key"], x["value"], x["log_decay"])
-    got = delta_rule(*arrays, x["beta"], chunk_size=4) if delta else ssd(*arrays, chunk_size=4)
-    wanted = by_rows(x | {"state": jnp.zeros_like(x["state"])}, jnp.zeros((2, 6), jnp.int32), delta=delta)
-    for a, b in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    with pytest.raises(
+        AssertionError, match="bfloat16: the output" if wrong == "type" else "a state, segments: output"
+    ):
+        check_state_space_fn(fn, gradients=False)
 
 
 def test_decays_that_leave_nothing_are_no_trouble() -> None:
-    x = recurrence_inputs(9)
+    query, value, beta = normal(2, 9, 2, 3), normal(2, 9, 4, 5, seed=2), jax.nn.sigmoid(normal(2, 9, 4, seed=3))
+    key = normal(2, 9, 2, 3, seed=1)
     decay = jnp.full((2, 9, 4), -1e4, jnp.float32)
 
-    def scalar(decay: jax.Array) -> jax.Array:
-        out, state = delta_rule(x["query"], x["key"], x["value"], decay, x["beta"], chunk_size=4)
-        return out.sum() + state.sum() + ssd(x["query"], x["key"], x["value"], decay, chunk_size=4)[0].sum()
+    def outputs(decay: jax.Array) -> tuple[jax.Array, jax.Array]:
+        with_beta, _ = delta_rule(query, key, value, decay, beta, chunk_size=4)
+        return with_beta, ssd(query, key, value, decay, chunk_size=4)[0]
 
-    value, grad = jax.value_and_grad(scalar)(decay)
-    score = (jnp.repeat(x["query"] * x["key"], 2, axis=2)).sum(-1)[..., None]
-    kept = x["beta"][..., None] * x["value"]
-    last = (jnp.repeat(x["key"][:, -1], 2, axis=1)[..., None] * kept[:, -1, :, None]).sum()
-    np.testing.assert_allclose(value, (score * kept).sum() + last + (score * x["value"]).sum(), rtol=1e-4)
-    np.testing.assert_allclose(grad, 0.0, atol=1e-5)
-
-
-def test_narrow_inputs_keep_a_wide_state() -> None:
-    x = {name: a.astype(jnp.bfloat16) for name, a in recurrence_inputs(11).items()}
-    wide = {name: a.astype(jnp.float32) for name, a in x.items()}
-    for rule in (ssd, delta_rule):
-        beta = () if rule is ssd else (x["beta"],)
-        wide_beta = () if rule is ssd else (wide["beta"],)
-        fn = cast("Callable[..., tuple[jax.Array, jax.Array]]", rule)
-        out, state = fn(x["query"], x["key"], x["value"], wide["log_decay"], *beta, chunk_size=4)
-        wanted, wanted_state = fn(
-            wide["query"], wide["key"], wide["value"], wide["log_decay"], *wide_beta, chunk_size=4
-        )
-        assert out.dtype == jnp.bfloat16
-        assert state.dtype == jnp.float32
-        np.testing.assert_allclose(out.astype(jnp.float32), wanted, rtol=5e-2, atol=5e-2)
-        np.testing.assert_allclose(state, wanted_state, rtol=5e-2, atol=5e-2)
+    got, back = jax.vjp(outputs, decay)
+    score = jnp.repeat(query * key, 2, axis=2).sum(-1)[..., None]
+    np.testing.assert_allclose(got[0], score * beta[..., None] * value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got[1], score * value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(back(got)[0], 0.0, atol=1e-4)
 
 
 # The layers.
@@ -176,6 +113,12 @@ LAYERS: dict[str, Buildable[Module]] = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer(name: str) -> None:
     check_layer(LAYERS[name], normal(2, 5, DIM))
+
+
+@pytest.mark.parametrize("name", ["mamba-2", "block"])
+def test_on_eight_devices_as_on_one(name: str) -> None:
+    grid = Grid()
+    check_sharded(LAYERS[name], normal(2, 5, DIM), sharder=grid, shardings=grid.shardings)
 
 
 @pytest.mark.parametrize("name", LAYERS)
