@@ -29,16 +29,24 @@ from ax_inference.protocols import Cache, Decoder
 from ax_input import ByteTokenizer, JsonlSource, ParquetSource, TextSource
 from ax_input.protocols import Source, Tokenizer
 from ax_layers import (
+    BalancingBias,
+    Capacity,
     DenseKVCache,
+    Dropless,
     Dropout,
     Embedding,
+    ExpertChoiceRouter,
     FeedForward,
+    GatedExperts,
     GatedFeedForward,
     Head,
     Identity,
+    LatentAttention,
     LayerNorm,
     LearnedPositions,
     Linear,
+    LowRankProjection,
+    NoisyGating,
     NormalisedProjection,
     ParallelBlock,
     Remat,
@@ -47,18 +55,24 @@ from ax_layers import (
     SinusoidalPositions,
     SlidingKVCache,
     Stack,
+    TopKRouter,
     Unsharded,
     alibi,
+    best_scores,
+    best_scores_of_best_groups,
     cross_entropy,
     dot_product_attention,
+    grouped_matmul,
     initializers,
     linear_scaling,
     llama3_scaling,
+    load_balance_loss,
     masks,
     no_positions,
     ntk_scaling,
     relu_squared,
     rotary,
+    router_z_loss,
     yarn_scaling,
 )
 from ax_layers.protocols import (
@@ -67,17 +81,26 @@ from ax_layers.protocols import (
     AttentionFn,
     AttentionMask,
     CrossEntropyFn,
+    Dispatch,
+    Experts,
     FrequencyScaling,
+    GroupedMatmul,
     Initializer,
     KVCache,
+    LogitNoise,
     OutputHead,
     PositionEmbedding,
     PositionEncoding,
     Projection,
+    Router,
+    RouterLoss,
+    SelectFn,
+    SelectionBias,
     SequenceLayer,
     Sharder,
     State,
     SupportsAttentionOptions,
+    SupportsWindow,
     TokenEmbedding,
 )
 from ax_mesh import Mesh
@@ -101,7 +124,9 @@ from ax_trainer.protocols import (
     Spec,
     StopSignal,
     SupportsSpecs,
+    SupportsStateUpdates,
     SupportsWeightDecay,
+    Updates,
 )
 from ax_trainer.testing import BigramModel, SingleDevice
 
@@ -113,6 +138,7 @@ from .strangers.deadline import Deadline
 from .strangers.equinox_model import EquinoxModel
 from .strangers.flax_model import FlaxModel
 from .strangers.list_sink import ListSink
+from .strangers.masked_matmul import masked_matmul
 from .strangers.named_shardings import NamedShardings
 from .strangers.optax_cross_entropy import optax_cross_entropy
 from .strangers.optax_loop import Ending, OptaxLoop
@@ -230,6 +256,10 @@ KV_CACHES: Built[KVCache[Any]] = {
     "strangers.SlidingCache": _cache(lambda: SlidingCache(4)),
 }
 
+SUPPORT_WINDOWS: Built[SupportsWindow] = {
+    "ax_layers.SlidingKVCache": lambda: SlidingKVCache.Config(window=4).build(),
+}
+
 SEQUENCE_LAYERS: Built[SequenceLayer] = {
     "ax_layers.Attention": lambda: small.attention().build(dim=16),
     "ax_layers.Block": lambda: small.block().build(dim=16),
@@ -239,6 +269,9 @@ SEQUENCE_LAYERS: Built[SequenceLayer] = {
     ).build(dim=16),
     "ax_layers.Stack": lambda: Stack.Config(layers={"first": small.block(), "second": small.block()}).build(dim=16),
     "ax_layers.Remat": lambda: Remat.Config(layer=small.block()).build(dim=16),
+    "ax_layers.LatentAttention": lambda: LatentAttention.Config(
+        num_heads=8, head_dim=4, rotary_dim=2, value_dim=4, latent_dim=8
+    ).build(dim=16),
 }
 
 PROJECTIONS: Built[Projection] = {
@@ -246,6 +279,9 @@ PROJECTIONS: Built[Projection] = {
         in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
     ),
     "ax_layers.NormalisedProjection": lambda: NormalisedProjection.Config().build(
+        in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
+    ),
+    "ax_layers.LowRankProjection": lambda: LowRankProjection.Config(rank=4).build(
         in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
     ),
 }
@@ -267,7 +303,49 @@ ARRAY_FNS: Built[ArrayFn] = {
     "ax_layers.relu_squared": lambda: relu_squared,
     "ax_layers.GatedFeedForward": lambda: GatedFeedForward.Config(hidden_dim=32).build(dim=16),
     "ax_layers.Dropout": lambda: Dropout.Config(rate=0.5).build(),
+    "ax_layers.MoE": lambda: small.moe().build(dim=16),
     "jax.nn.silu": lambda: jax.nn.silu,
+}
+
+GROUPED_MATMULS: Mapping[str, GroupedMatmul] = {
+    "ax_layers.grouped_matmul": grouped_matmul,
+    "strangers.masked_matmul": masked_matmul,
+}
+
+ROUTERS: Built[Router] = {
+    "ax_layers.TopKRouter": lambda: TopKRouter.Config(top_k=2).build(dim=16, num_experts=8),
+    "ax_layers.ExpertChoiceRouter": lambda: ExpertChoiceRouter.Config(experts_per_token=2.0).build(
+        dim=16, num_experts=8
+    ),
+}
+
+EXPERTS: Built[Experts] = {
+    "ax_layers.GatedExperts": lambda: GatedExperts.Config(hidden_dim=32).build(dim=16, num_experts=8),
+}
+
+DISPATCHES: Built[Dispatch] = {
+    "ax_layers.Dropless": lambda: Dropless.Config().build(),
+    "ax_layers.Capacity": lambda: Capacity.Config(factor=8.0).build(),
+}
+
+LOGIT_NOISES: Built[LogitNoise] = {
+    "ax_layers.NoisyGating": lambda: NoisyGating.Config().build(dim=16, num_experts=8),
+}
+
+SELECT_FNS: Mapping[str, SelectFn] = {
+    "ax_layers.best_scores": best_scores,
+    "ax_layers.best_scores_of_best_groups": partial_for(
+        best_scores_of_best_groups, num_groups=4, num_kept_groups=2
+    ).build(),
+}
+
+SELECTION_BIASES: Built[SelectionBias] = {
+    "ax_layers.BalancingBias": lambda: BalancingBias.Config().build(num_experts=8),
+}
+
+ROUTER_LOSSES: Mapping[str, RouterLoss] = {
+    "ax_layers.load_balance_loss": load_balance_loss,
+    "ax_layers.router_z_loss": router_z_loss,
 }
 
 POSITION_ENCODINGS: Mapping[str, PositionEncoding] = {
@@ -325,8 +403,21 @@ def _model(make: Callable[[], Model[Params]], /) -> Callable[[], Model[Any]]:
 
 MODELS: Built[Model[Any]] = {
     "ax_layers.as_model(CausalLM)": _model(small.lm_model),
+    "ax_layers.as_model(CausalLM), experts": _model(small.moe_model),
     "strangers.EquinoxModel": _model(lambda: EquinoxModel(small.VOCAB_SIZE, 16)),
     "strangers.FlaxModel": _model(lambda: FlaxModel(small.VOCAB_SIZE, 16)),
+}
+
+
+def _states(
+    make: Callable[[], SupportsStateUpdates[Params, Updates]], /
+) -> Callable[[], SupportsStateUpdates[Any, Any]]:
+    """``make``, once mypy has found the types of parameters and of updates that its model gives and takes."""
+    return make
+
+
+SUPPORT_STATE_UPDATES: Built[SupportsStateUpdates[Any, Any]] = {
+    "ax_layers.as_model(CausalLM), experts": _states(small.moe_model),
 }
 
 SPECS: Mapping[str, Spec] = {
@@ -387,6 +478,7 @@ PIPELINES: Built[Pipeline] = {
 
 PLACEMENTS: Built[Placement] = {
     "ax_mesh.Mesh": lambda: Mesh.Config(axes={"data": 2, "fsdp": 4}).build(),
+    "ax_mesh.Mesh, experts": lambda: Mesh.Config(axes={"data": 2, "expert": 2, "tensor": 2}).build(),
     "strangers.NamedShardings": NamedShardings,
 }
 

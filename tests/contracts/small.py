@@ -11,20 +11,26 @@ import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pyarrow  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet  # type: ignore[import-untyped]
-from ax_config import config_for
+from ax_config import config_for, partial_for, replace, role
 from ax_input import TextInput
 from ax_layers import (
     Attention,
+    BalancingBias,
     Block,
     CausalLM,
+    GatedExperts,
     GatedFeedForward,
     ModuleDecoder,
     ModuleModel,
+    MoE,
+    NoisyGating,
     ParamSpec,
     Repeat,
+    TopKRouter,
     as_decoder,
     as_model,
     initializers,
+    load_balance_loss,
 )
 from ax_layers.protocols import ArrayTree
 from ax_recipes import Experiment
@@ -62,6 +68,22 @@ def lm() -> CausalLM.Config:
 def lm_model() -> ModuleModel:
     """The model, for a training loop."""
     return as_model(lm().build(vocab_size=VOCAB_SIZE))
+
+
+def moe() -> MoE.Config:
+    """Eight experts, in balance by a loss and by a state."""
+    router = TopKRouter.Config(
+        top_k=2,
+        noise=NoisyGating.Config(),
+        bias=BalancingBias.Config(),
+        losses={"load_balance": partial_for(load_balance_loss)},
+    )
+    return MoE.Config(num_experts=8, router=router, experts=GatedExperts.Config(hidden_dim=32))
+
+
+def moe_model() -> ModuleModel:
+    """The model with experts in the place of its feed-forwards, for a training loop."""
+    return as_model(replace(lm(), role("ffn"), moe()).build(vocab_size=VOCAB_SIZE))
 
 
 def lm_decoder() -> tuple[ModuleDecoder, ArrayTree]:

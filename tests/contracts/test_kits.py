@@ -19,20 +19,22 @@ from ax_config.testing import check_config
 from ax_inference.testing import check_decoder
 from ax_input.testing import check_source, check_tokenizer
 from ax_layers import Module, functional
-from ax_layers.protocols import OutputHead
+from ax_layers.protocols import OutputHead, Routing
 from ax_layers.testing import (
     check_attention_fn,
     check_attention_options,
     check_cross_entropy_fn,
     check_extend,
+    check_grouped_matmul,
     check_kv_cache,
+    check_sharded,
     check_sharder,
 )
 from ax_mesh.testing import check_has_axes
 from ax_runtime.agent import StopOnSignals, read_jsonl
 from ax_runtime.testing import check_job
 from ax_trainer import Trainer
-from ax_trainer.protocols import Hook, Optimizer, StopSignal, SupportsSpecs, SupportsWeightDecay
+from ax_trainer.protocols import Hook, Optimizer, StopSignal, SupportsSpecs, SupportsStateUpdates, SupportsWeightDecay
 from ax_trainer.testing import (
     BigramModel,
     MemoryBatches,
@@ -44,6 +46,7 @@ from ax_trainer.testing import (
     check_model,
     check_partitioner,
     check_sink,
+    check_state_updates,
 )
 
 from . import fits, small
@@ -110,6 +113,11 @@ def test_kv_cache(name: str) -> None:
     check_kv_cache(fits.KV_CACHES[name](), keeps=KEEPS.get(name))
 
 
+@pytest.mark.parametrize("name", fits.SUPPORT_WINDOWS)
+def test_supports_window(name: str) -> None:
+    assert fits.SUPPORT_WINDOWS[name]().window == KEEPS[name]
+
+
 @pytest.mark.parametrize("name", fits.HAS_AXES)
 def test_has_axes(name: str) -> None:
     check_has_axes({"parameter": fits.HAS_AXES[name]})
@@ -120,6 +128,14 @@ def test_model(name: str) -> None:
     model = fits.MODELS[name]()
     check_model(model, small.batch())
     check_has_axes(model.specs())
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_STATE_UPDATES)
+def test_supports_state_updates(name: str) -> None:
+    states = fits.SUPPORT_STATE_UPDATES[name]()
+    assert isinstance(states, SupportsStateUpdates)
+    assert name in fits.MODELS, "it has a loss as well"
+    assert check_state_updates(fits.MODELS[name](), small.batch()), "there is a state"
 
 
 @pytest.mark.parametrize("name", fits.PARTITIONERS)
@@ -221,6 +237,90 @@ def test_array_fn(name: str) -> None:
     x = jnp.ones((2, 3, 16))
     y = pure(fits.ARRAY_FNS[name]())(x)
     assert (y.shape, y.dtype) == (x.shape, x.dtype)
+
+
+@pytest.mark.parametrize("name", fits.GROUPED_MATMULS)
+def test_grouped_matmul(name: str) -> None:
+    check_grouped_matmul(fits.GROUPED_MATMULS[name])
+
+
+TOKENS = jax.random.normal(jax.random.key(1), (2, 6, 16))
+"""Of two sequences; with logits or scores for eight experts in the first half of their dims."""
+
+
+@pytest.mark.parametrize("name", fits.ROUTERS)
+def test_router(name: str) -> None:
+    router = fits.ROUTERS[name]()
+    assert 0 < router.experts_per_token <= 8
+    routing = pure(router)(TOKENS)
+    assert [x.dtype for x in routing] == [jnp.int32, jnp.int32, jnp.float32]
+    assert {x.shape[0] for x in routing} == {2}
+    assert bool((routing.weights >= 0).all())
+    for tokens, experts in zip(routing.tokens.tolist(), routing.experts.tolist(), strict=True):
+        assert set(tokens) <= set(range(6))
+        assert set(experts) <= set(range(8))
+        assert len(set(zip(tokens, experts, strict=True))) == len(tokens), "an expert has a token at most once"
+
+
+ROUTING = Routing(*(jnp.asarray(x) for x in ([[0, 1, 1], [3, 3, 5]], [[7, 7, 2], [0, 1, 1]], [[0.5, 1.0, 2.0]] * 2)))
+"""Three assignments of each sequence."""
+
+
+@pytest.mark.parametrize("name", fits.EXPERTS)
+def test_experts(name: str) -> None:
+    experts = fits.EXPERTS[name]()
+    y, reached = pure(experts)(TOKENS, ROUTING)
+    assert reached.tolist() == [[1, 2, 0, 0, 0, 0], [0, 0, 0, 2, 0, 1]]
+    assert (jnp.abs(y).sum(-1) > 0).tolist() == (reached > 0).tolist(), "who isn't seen gets nothing"
+    assert experts.training_flops_per_token(6) > 0
+
+
+@pytest.mark.parametrize("name", fits.DISPATCHES)
+def test_dispatch(name: str) -> None:
+    scales = jnp.arange(1.0, 9.0)
+    weight = scales[:, None, None] * jnp.eye(16)[None]  # each expert multiplies by its number
+    y, reached = pure(fits.DISPATCHES[name]())(
+        TOKENS, ROUTING, [weight], [("expert", None, None)], lambda rows, weights, matmul: matmul(rows, weights[0])
+    )
+    factors = np.asarray([[0.5 * 8, 1.0 * 8 + 2.0 * 3, 0, 0, 0, 0], [0, 0, 0, 0.5 * 1 + 1.0 * 2, 0, 2.0 * 2]])
+    np.testing.assert_allclose(y, factors[..., None] * TOKENS, rtol=1e-5)
+    assert reached.tolist() == [[1, 2, 0, 0, 0, 0], [0, 0, 0, 2, 0, 1]]
+
+
+@pytest.mark.parametrize("name", fits.PLACEMENTS)
+def test_experts_on_many_devices(name: str) -> None:
+    placement, x = fits.PLACEMENTS[name](), jax.random.normal(jax.random.key(1), (8, 6, 16))
+    check_sharded(small.moe().clone(dim=16), x, sharder=placement, shardings=placement.shardings)
+
+
+@pytest.mark.parametrize("name", fits.LOGIT_NOISES)
+def test_logit_noise(name: str) -> None:
+    logits = TOKENS[..., :8]
+    np.testing.assert_array_equal(pure(fits.LOGIT_NOISES[name]())(logits, TOKENS), logits)  # without a key
+
+
+@pytest.mark.parametrize("name", fits.SELECT_FNS)
+def test_select_fn(name: str) -> None:
+    chosen = fits.SELECT_FNS[name](TOKENS[..., :8], k=3)
+    assert (chosen.shape, chosen.dtype) == ((2, 6, 3), jnp.int32)
+    best = TOKENS[..., :8].argmax(-1)
+    assert all(len({*row}) == 3 for row in chosen.reshape(-1, 3).tolist()), "they differ"
+    assert "groups" in name or bool((chosen == best[..., None]).any(-1).all()), "the best is among them"
+
+
+@pytest.mark.parametrize("name", fits.SELECTION_BIASES)
+def test_selection_bias(name: str) -> None:
+    bias = fits.SELECTION_BIASES[name]()
+    assert pure(bias)(TOKENS[..., :8]).shape == (2, 6, 8)
+    pure(bias.observe)(jnp.ones(8))
+
+
+@pytest.mark.parametrize("name", fits.ROUTER_LOSSES)
+def test_router_loss(name: str) -> None:
+    logits = TOKENS[..., :8]
+    loss = fits.ROUTER_LOSSES[name](logits, jax.nn.softmax(logits), jnp.ones(8))
+    assert (loss.shape, loss.dtype) == ((), jnp.float32)
+    assert float(loss) > 0
 
 
 @pytest.mark.parametrize("name", fits.PROJECTIONS)

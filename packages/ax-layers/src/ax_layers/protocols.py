@@ -192,6 +192,16 @@ class KVCache(Protocol[State]):
         ...
 
 
+@runtime_checkable
+class SupportsWindow(Protocol):
+    """A ``KVCache`` that forgets: for attention that looks no further back."""
+
+    @property
+    def window(self) -> int:
+        """How many of the latest positions it keeps."""
+        ...
+
+
 class Initializer(Protocol):
     """Draws a parameter's first value."""
 
