@@ -323,6 +323,22 @@ def test_ring_cache(window: int) -> None:
     check_kv_cache(SlidingKVCache.Config(window=window).build(), keeps=window)
 
 
+def test_a_ring_cache_keeps_the_latest_whatever_the_order_of_rows() -> None:
+    cache = SlidingKVCache.Config(window=4).build()
+    state = cache.init(batch_size=1, max_length=8, num_kv_heads=1, head_dim=1, dtype=jnp.float32)
+    backwards = jnp.asarray([[5, 4, 3, 2, 1, 0]], jnp.int32)
+    state, _, _, seen = cache.update(state, normal(1, 6, 1, 1), normal(1, 6, 1, 1), backwards)
+    assert sorted(seen[0].tolist()) == [-1, -1, -1, -1, 0, 1, 2, 3, 4, 5], "all that came is seen once"
+    assert sorted(state["positions"][0].tolist()) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_attention_refuses_a_cache_that_forgets_what_it_sees(window: int | None) -> None:
+    forgetful = attention().clone(dim=DIM, window=window, kv_cache=SlidingKVCache.Config(window=4))
+    with pytest.raises(ValueError, match=r"keeps 4 positions, but the attention sees (everything|5 positions)"):
+        forgetful.build()
+
+
 def test_a_ring_cache_is_no_longer_than_its_window_or_the_text() -> None:
     state = (
         SlidingKVCache.Config(window=4)

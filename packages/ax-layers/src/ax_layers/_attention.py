@@ -8,6 +8,7 @@ key-value heads, H head dim, D model dim.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Any, TypedDict, cast
 
@@ -34,6 +35,7 @@ from .protocols import (
     PositionEncoding,
     Projection,
     SupportsAttentionOptions,
+    SupportsWindow,
 )
 
 
@@ -116,6 +118,9 @@ class Attention(Module):
         given = {"mask": self.mask, "bias": self.bias, "sinks": self.sinks}
         _check_it_takes(self.attention_fn, [name for name, option in given.items() if option is not None])
         self.kv_cache = self.child("kv_cache", cfg.kv_cache)
+        if isinstance(self.kv_cache, SupportsWindow) and self.kv_cache.window < (cfg.window or math.inf):
+            seen = "everything" if cfg.window is None else f"{cfg.window} positions"
+            raise ValueError(f"the cache keeps {self.kv_cache.window} positions, but the attention sees {seen}")
 
     @scoped
     def __call__(

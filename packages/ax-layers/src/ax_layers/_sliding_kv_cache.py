@@ -12,7 +12,8 @@ from ._kv_cache import DenseKVState, empty_slots, write_slots
 class SlidingKVCache:
     """Position ``p`` lies in slot ``p mod window``, until ``p + window`` takes it; fits ``KVCache``.
 
-    For attention whose window is not larger. Sequences are read in order, without gaps.
+    For attention whose window is not larger. Sequences are read piece by piece in order, without gaps. Fits
+    ``SupportsWindow``.
     """
 
     class Config(ax_config.Config["SlidingKVCache"]):
@@ -23,13 +24,13 @@ class SlidingKVCache:
     def __init__(self, cfg: Config, /) -> None:
         if cfg.window < 1:
             raise ValueError(f"SlidingKVCache keeps at least 1 position, got a window of {cfg.window}")
-        self._window = cfg.window
+        self.window = cfg.window
 
     def init(
         self, *, batch_size: int, max_length: int, num_kv_heads: int, head_dim: int, dtype: jax.typing.DTypeLike
     ) -> DenseKVState:
         """An empty state, no longer than the window."""
-        return empty_slots((batch_size, min(max_length, self._window), num_kv_heads, head_dim), dtype)
+        return empty_slots((batch_size, min(max_length, self.window), num_kv_heads, head_dim), dtype)
 
     def update(
         self, state: DenseKVState, key: jax.Array, value: jax.Array, positions: jax.Array, /
