@@ -7,7 +7,21 @@ import math
 import jax
 import pytest
 from ax_layers import CausalLM
-from ax_recipes import deepseek, gemma2, gemma3, gpt2, llama, mistral, mixtral, olmo2, qwen2, qwen3, qwen3_moe
+from ax_recipes import (
+    deepseek,
+    gemma2,
+    gemma3,
+    gpt2,
+    llama,
+    mamba2,
+    mistral,
+    mixtral,
+    olmo2,
+    qwen2,
+    qwen3,
+    qwen3_moe,
+    qwen3_next,
+)
 
 # As the checkpoints on huggingface.co hold them, a tied head counted once.
 PUBLISHED = {
@@ -52,6 +66,12 @@ PUBLISHED = {
     "gemma-2-27b": 27_227_128_320,
     "gemma-3-270m": 268_098_176,
     "gemma-3-1b": 999_885_952,
+    "mamba2-130m": 128_989_632,
+    "mamba2-370m": 368_346_624,
+    "mamba2-780m": 780_161_280,
+    "mamba2-1.3b": 1_343_757_312,
+    "mamba2-2.7b": 2_702_599_680,
+    "qwen3-next-80b-a3b": 79_674_391_296,
 }
 
 
@@ -67,6 +87,8 @@ def models() -> dict[str, tuple[CausalLM.Config, int]]:
         **{name: (olmo2.model(sizes), sizes.vocab_size) for name, sizes in olmo2.SIZES.items()},
         **{name: (gpt2.model(sizes), sizes.vocab_size) for name, sizes in gpt2.SIZES.items()},
         **{name: (gemma2.model(sizes), sizes.vocab_size) for name, sizes in gemma2.SIZES.items()},
+        **{name: (mamba2.model(sizes), sizes.vocab_size) for name, sizes in mamba2.SIZES.items()},
+        **{name: (qwen3_next.model(sizes), sizes.vocab_size) for name, sizes in qwen3_next.SIZES.items()},
         **{name: (gemma3.model(sizes), sizes.vocab_size) for name, sizes in gemma3.SIZES.items()},
     }
 

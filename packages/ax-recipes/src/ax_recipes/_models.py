@@ -15,11 +15,13 @@ FAMILIES = (
     "qwen2",
     "qwen3",
     "qwen3_moe",
+    "qwen3_next",
     "gemma2",
     "gemma3",
     "deepseek",
     "olmo2",
     "gpt2",
+    "mamba2",
 )
 """The modules of this package that hold a family."""
 

@@ -25,16 +25,17 @@ class Sizes(NamedTuple):
     conv_width: int = 4
     norm_eps: float = 1e-5
     tied: bool = True
+    vocab_size: int = 50_288  # of the published models
 
 
 SIZES = {
-    "130m": Sizes(24, 768, 24),
-    "370m": Sizes(48, 1_024, 32),
-    "780m": Sizes(48, 1_536, 48),
-    "1.3b": Sizes(48, 2_048, 64),
-    "2.7b": Sizes(64, 2_560, 80),
+    "mamba2-130m": Sizes(24, 768, 24),
+    "mamba2-370m": Sizes(48, 1_024, 32),
+    "mamba2-780m": Sizes(48, 1_536, 48),
+    "mamba2-1.3b": Sizes(48, 2_048, 64),
+    "mamba2-2.7b": Sizes(64, 2_560, 80),
 }
-"""As published at state-spaces/mamba2-130m and so on."""
+"""As published under state-spaces/."""
 
 
 def model(sizes: Sizes) -> CausalLM.Config:

@@ -58,9 +58,10 @@ class Sizes(NamedTuple):
     rotary_fraction: float = 0.25
     rope_theta: float = 10_000_000.0
     norm_eps: float = 1e-6
+    vocab_size: int = 151_936  # of the published model
 
 
-SIZES = {"80b-a3b": Sizes(48, 2_048, 16, 2, 256, 16, 128, 32, 128, 512, 10, 512, 512)}
+SIZES = {"qwen3-next-80b-a3b": Sizes(48, 2_048, 16, 2, 256, 16, 128, 32, 128, 512, 10, 512, 512)}
 
 
 def model(sizes: Sizes) -> CausalLM.Config:
