@@ -101,7 +101,6 @@ from ax_layers.protocols import (
     State,
     SupportsAttentionOptions,
     SupportsWindow,
-    SupportsWindow,
     TokenEmbedding,
 )
 from ax_mesh import Mesh
@@ -255,10 +254,6 @@ KV_CACHES: Built[KVCache[Any]] = {
     "ax_layers.DenseKVCache": _cache(lambda: DenseKVCache.Config().build()),
     "ax_layers.SlidingKVCache": _cache(lambda: SlidingKVCache.Config(window=4).build()),
     "strangers.SlidingCache": _cache(lambda: SlidingCache(4)),
-}
-
-SUPPORT_WINDOWS: Built[SupportsWindow] = {
-    "ax_layers.SlidingKVCache": lambda: SlidingKVCache.Config(window=4).build(),
 }
 
 SUPPORT_WINDOWS: Built[SupportsWindow] = {

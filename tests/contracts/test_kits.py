@@ -118,11 +118,6 @@ def test_supports_window(name: str) -> None:
     assert fits.SUPPORT_WINDOWS[name]().window == KEEPS[name]
 
 
-@pytest.mark.parametrize("name", fits.SUPPORT_WINDOWS)
-def test_supports_window(name: str) -> None:
-    assert fits.SUPPORT_WINDOWS[name]().window == KEEPS[name]
-
-
 @pytest.mark.parametrize("name", fits.HAS_AXES)
 def test_has_axes(name: str) -> None:
     check_has_axes({"parameter": fits.HAS_AXES[name]})
