@@ -85,6 +85,8 @@ from ._router import TopKRouter as TopKRouter
 from ._router import best_scores as best_scores
 from ._router import best_scores_of_best_groups as best_scores_of_best_groups
 from ._sharder import Unsharded as Unsharded
+from ._shared_prefix_kv_cache import SharedPrefixKVCache as SharedPrefixKVCache
+from ._shared_prefix_kv_cache import SharedPrefixKVState as SharedPrefixKVState
 from ._sliding_kv_cache import SlidingKVCache as SlidingKVCache
 from ._ssd import ssd as ssd
 from ._stack import Stack as Stack
