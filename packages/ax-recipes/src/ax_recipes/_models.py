@@ -22,6 +22,8 @@ FAMILIES = (
     "olmo2",
     "gpt2",
     "mamba2",
+    "qwen3_next",
+    "mamba2",
 )
 """The modules of this package that hold a family."""
 
