@@ -339,6 +339,24 @@ def test_flops_count_the_experts_that_a_token_meets() -> None:
     assert choice.training_flops_per_token(100) == 1.5 * one_expert + router
 
 
+def test_flops_are_those_that_the_compiler_counts() -> None:
+    """Of matmuls of equal groups: those of groups of any sizes it counts as if every row met every expert."""
+    dim, length = 64, 128
+    config = moe(TopKRouter.Config(top_k=2), Capacity.Config(factor=1.0)).clone(
+        dim=dim, experts=GatedExperts.Config(hidden_dim=96, dispatch=Capacity.Config(factor=1.0))
+    )
+    module = config.build()
+
+    def loss(params: ArrayTree, x: jax.Array) -> jax.Array:
+        return (functional(module)(params, None, x)[0] ** 2).sum()
+
+    params = jax.eval_shape(module.init, jax.random.key(0))
+    x = jax.ShapeDtypeStruct((2, length, dim), jnp.float32)
+    analysis = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(params, x).cost_analysis()
+    assert analysis is not None
+    assert module.training_flops_per_token(length) * 2 * length == pytest.approx(analysis["flops"], rel=2e-2)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
