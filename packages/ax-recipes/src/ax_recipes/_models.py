@@ -22,8 +22,6 @@ FAMILIES = (
     "olmo2",
     "gpt2",
     "mamba2",
-    "qwen3_next",
-    "mamba2",
 )
 """The modules of this package that hold a family."""
 
