@@ -31,26 +31,36 @@ from ax_input.protocols import Source, Tokenizer
 from ax_layers import (
     BalancingBias,
     Capacity,
+    CausalConv,
+    DelayedRange,
     DenseKVCache,
     Dropless,
     Dropout,
     Embedding,
     ExpertChoiceRouter,
     FeedForward,
+    Gated,
+    GatedDelta,
     GatedExperts,
     GatedFeedForward,
+    GatedRMSNorm,
     Head,
     Identity,
+    Int8Linear,
     LatentAttention,
     LayerNorm,
     LearnedPositions,
     Linear,
+    LoRA,
     LowRankProjection,
+    Mamba2,
     NoisyGating,
     NormalisedProjection,
     ParallelBlock,
+    QuantisedLinear,
     Remat,
     Repeat,
+    Residual,
     RMSNorm,
     SinusoidalPositions,
     SlidingKVCache,
@@ -60,7 +70,9 @@ from ax_layers import (
     alibi,
     best_scores,
     best_scores_of_best_groups,
+    channel_range,
     cross_entropy,
+    delta_rule,
     dot_product_attention,
     grouped_matmul,
     initializers,
@@ -70,9 +82,12 @@ from ax_layers import (
     masks,
     no_positions,
     ntk_scaling,
+    regularised_cross_entropy,
     relu_squared,
     rotary,
     router_z_loss,
+    ssd,
+    tensor_range,
     yarn_scaling,
 )
 from ax_layers.protocols import (
@@ -81,9 +96,11 @@ from ax_layers.protocols import (
     AttentionFn,
     AttentionMask,
     CrossEntropyFn,
+    DeltaRuleFn,
     Dispatch,
     Experts,
     FrequencyScaling,
+    GatedArrayFn,
     GroupedMatmul,
     Initializer,
     KVCache,
@@ -92,13 +109,16 @@ from ax_layers.protocols import (
     PositionEmbedding,
     PositionEncoding,
     Projection,
+    RangeFn,
     Router,
     RouterLoss,
     SelectFn,
     SelectionBias,
+    SequenceConv,
     SequenceLayer,
     Sharder,
     State,
+    StateSpaceFn,
     SupportsAttentionOptions,
     SupportsWindow,
     TokenEmbedding,
@@ -125,6 +145,7 @@ from ax_trainer.protocols import (
     StopSignal,
     SupportsSpecs,
     SupportsStateUpdates,
+    SupportsTrainable,
     SupportsWeightDecay,
     Updates,
 )
@@ -239,6 +260,7 @@ ATTENTION_BIASES: Mapping[str, AttentionBias] = {"ax_layers.alibi": alibi}
 
 CROSS_ENTROPY_FNS: Mapping[str, CrossEntropyFn] = {
     "ax_layers.cross_entropy": cross_entropy,
+    "ax_layers.regularised_cross_entropy": regularised_cross_entropy,
     "ax_kernels.cross_entropy.base": ax_kernels.cross_entropy.base,
     "ax_kernels.cross_entropy.chunked": partial_for(ax_kernels.cross_entropy.chunked, chunk_size=8).build(),
     "strangers.optax_cross_entropy": optax_cross_entropy,
@@ -272,6 +294,33 @@ SEQUENCE_LAYERS: Built[SequenceLayer] = {
     "ax_layers.LatentAttention": lambda: LatentAttention.Config(
         num_heads=8, head_dim=4, rotary_dim=2, value_dim=4, latent_dim=8
     ).build(dim=16),
+    "ax_layers.Mamba2": lambda: Mamba2.Config(num_heads=4, head_dim=8, state_dim=4).build(dim=16),
+    "ax_layers.GatedDelta": lambda: GatedDelta.Config(num_key_heads=2, key_dim=4, num_value_heads=4, value_dim=8).build(
+        dim=16
+    ),
+    "ax_layers.Residual": lambda: Residual.Config(layer=small.attention()).build(dim=16),
+}
+
+STATE_SPACE_FNS: Mapping[str, StateSpaceFn] = {
+    "ax_layers.ssd": ssd,
+}
+
+DELTA_RULE_FNS: Mapping[str, DeltaRuleFn] = {
+    "ax_layers.delta_rule": delta_rule,
+}
+
+SEQUENCE_CONVS: Built[SequenceConv] = {
+    "ax_layers.CausalConv": lambda: CausalConv.Config(width=3).build(dim=16, axes=(None,)),
+}
+
+GATED_ARRAY_FNS: Built[GatedArrayFn] = {
+    "ax_layers.GatedRMSNorm": lambda: GatedRMSNorm.Config().build(dim=16, axes=(None,)),
+}
+
+RANGE_FNS: Built[RangeFn] = {
+    "ax_layers.tensor_range": lambda: tensor_range,
+    "ax_layers.channel_range": lambda: channel_range,
+    "ax_layers.DelayedRange": lambda: DelayedRange.Config().build(),
 }
 
 PROJECTIONS: Built[Projection] = {
@@ -279,6 +328,15 @@ PROJECTIONS: Built[Projection] = {
         in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
     ),
     "ax_layers.NormalisedProjection": lambda: NormalisedProjection.Config().build(
+        in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
+    ),
+    "ax_layers.LoRA": lambda: LoRA.Config(base=Linear.Config(), rank=2, alpha=4.0).build(
+        in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
+    ),
+    "ax_layers.Int8Linear": lambda: Int8Linear.Config().build(
+        in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
+    ),
+    "ax_layers.QuantisedLinear": lambda: QuantisedLinear.Config().build(
         in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
     ),
     "ax_layers.LowRankProjection": lambda: LowRankProjection.Config(rank=4).build(
@@ -301,6 +359,7 @@ ARRAY_FNS: Built[ArrayFn] = {
     "ax_layers.Identity": lambda: Identity.Config().build(dim=16),
     "ax_layers.FeedForward": lambda: FeedForward.Config(hidden_dim=32).build(dim=16),
     "ax_layers.relu_squared": lambda: relu_squared,
+    "ax_layers.Gated": lambda: Gated.Config(layer=FeedForward.Config(hidden_dim=32)).build(dim=16),
     "ax_layers.GatedFeedForward": lambda: GatedFeedForward.Config(hidden_dim=32).build(dim=16),
     "ax_layers.Dropout": lambda: Dropout.Config(rate=0.5).build(),
     "ax_layers.MoE": lambda: small.moe().build(dim=16),
@@ -372,6 +431,8 @@ INITIALIZERS: Mapping[str, Initializer] = {
     "ax_layers.initializers.normal": initializers.normal,
     "ax_layers.initializers.truncated_normal": initializers.truncated_normal,
     "ax_layers.initializers.fan_in_truncated_normal": initializers.fan_in_truncated_normal,
+    "ax_layers.initializers.log_uniform": initializers.log_uniform,
+    "ax_layers.initializers.inverse_softplus_of_log_uniform": initializers.inverse_softplus_of_log_uniform,
 }
 
 # ax-mesh
@@ -421,6 +482,10 @@ SUPPORT_STATE_UPDATES: Built[SupportsStateUpdates[Any, Any]] = {
 }
 
 SPECS: Mapping[str, Spec] = {
+    "ax_layers.ParamSpec": small.PARAM_SPEC,
+}
+
+SUPPORT_TRAINABLE: Mapping[str, SupportsTrainable] = {
     "ax_layers.ParamSpec": small.PARAM_SPEC,
 }
 

@@ -24,17 +24,27 @@ from ax_layers.testing import (
     check_attention_fn,
     check_attention_options,
     check_cross_entropy_fn,
+    check_delta_rule_fn,
     check_extend,
     check_grouped_matmul,
     check_kv_cache,
     check_sharded,
     check_sharder,
+    check_state_space_fn,
 )
 from ax_mesh.testing import check_has_axes
 from ax_runtime.agent import StopOnSignals, read_jsonl
 from ax_runtime.testing import check_job
 from ax_trainer import Trainer
-from ax_trainer.protocols import Hook, Optimizer, StopSignal, SupportsSpecs, SupportsStateUpdates, SupportsWeightDecay
+from ax_trainer.protocols import (
+    Hook,
+    Optimizer,
+    StopSignal,
+    SupportsSpecs,
+    SupportsStateUpdates,
+    SupportsTrainable,
+    SupportsWeightDecay,
+)
 from ax_trainer.testing import (
     BigramModel,
     MemoryBatches,
@@ -394,6 +404,46 @@ def test_initializer(name: str) -> None:
 @pytest.mark.parametrize("name", fits.SPECS)
 def test_spec(name: str) -> None:
     check_has_axes({"parameter": fits.SPECS[name]})
+
+
+@pytest.mark.parametrize("name", fits.STATE_SPACE_FNS)
+def test_state_space_fn(name: str) -> None:
+    check_state_space_fn(fits.STATE_SPACE_FNS[name])
+
+
+@pytest.mark.parametrize("name", fits.DELTA_RULE_FNS)
+def test_delta_rule_fn(name: str) -> None:
+    check_delta_rule_fn(fits.DELTA_RULE_FNS[name])
+
+
+@pytest.mark.parametrize("name", fits.SEQUENCE_CONVS)
+def test_sequence_conv(name: str) -> None:
+    conv = fits.SEQUENCE_CONVS[name]()
+    whole = pure(conv)(TOKENS)
+    first, cache = pure(conv.extend)(TOKENS[:, :4], conv.init_cache(batch_size=2), positions=jnp.arange(4)[None])
+    rest, _ = pure(conv.extend)(TOKENS[:, 4:], cache, positions=4 + jnp.arange(2)[None])
+    np.testing.assert_allclose(jnp.concatenate([first, rest], axis=1), whole, rtol=1e-5, atol=1e-5)
+    apart = pure(conv)(TOKENS, segments=jnp.asarray([[0, 0, 0, 1, 1, 1]] * 2))
+    np.testing.assert_allclose(apart[:, 3:], pure(conv)(TOKENS[:, 3:]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", fits.GATED_ARRAY_FNS)
+def test_gated_array_fn(name: str) -> None:
+    y = pure(fits.GATED_ARRAY_FNS[name]())(TOKENS, TOKENS)
+    assert (y.shape, y.dtype) == (TOKENS.shape, TOKENS.dtype)
+
+
+@pytest.mark.parametrize("name", fits.RANGE_FNS)
+def test_range_fn(name: str) -> None:
+    largest = pure(fits.RANGE_FNS[name]())(TOKENS[0], dims=(1,))
+    assert largest.dtype == jnp.float32
+    assert largest.shape in {(6, 1), (1, 1)}
+    assert bool((jnp.abs(TOKENS[0]) <= largest).all())
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_TRAINABLE)
+def test_supports_trainable(name: str) -> None:
+    assert isinstance(fits.SUPPORT_TRAINABLE[name], SupportsTrainable)
 
 
 @pytest.mark.parametrize("name", fits.SUPPORT_WEIGHT_DECAY)
