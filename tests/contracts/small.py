@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -11,26 +12,36 @@ import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pyarrow  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet  # type: ignore[import-untyped]
-from ax_config import config_for, partial_for, replace, role
+from ax_config import Buildable, config_for, partial_for, replace, role
 from ax_input import TextInput
 from ax_layers import (
     Attention,
     BalancingBias,
     Block,
     CausalLM,
+    FeedForward,
     GatedExperts,
     GatedFeedForward,
+    LayerNorm,
+    LearnedPositions,
+    Module,
     ModuleDecoder,
     ModuleModel,
     MoE,
     NoisyGating,
+    NormalisedProjection,
+    ParallelBlock,
     ParamSpec,
     Repeat,
+    RMSNorm,
+    Stack,
     TopKRouter,
+    alibi,
     as_decoder,
     as_model,
     initializers,
     load_balance_loss,
+    masks,
 )
 from ax_layers.protocols import ArrayTree
 from ax_recipes import Experiment
@@ -58,6 +69,34 @@ def attention() -> Attention.Config:
 def block() -> Block.Config:
     """Attention and feed-forward."""
     return Block.Config(attention=attention(), ffn=GatedFeedForward.Config(hidden_dim=32))
+
+
+def hybrid() -> Repeat.Config:
+    """Twice: two layers that look near, and one that sees all; scans within a scan."""
+    near = attention().clone(window=4, num_kv_heads=4, qk_norm=RMSNorm.Config(unit_offset=True))
+    local = Block.Config(attention=near, ffn=FeedForward.Config(hidden_dim=32), norm=LayerNorm.Config())
+    return Repeat.Config(
+        num_layers=2,
+        layer=Stack.Config(layers={"local": Repeat.Config(num_layers=2, layer=local), "global": block()}),
+    )
+
+
+DENSE_LAYERS: Mapping[str, Buildable[Module]] = {
+    "attention with every option": attention().clone(
+        num_kv_heads=4,
+        mask=partial_for(masks.chunked, size=4),
+        bias=partial_for(alibi),
+        sinks=partial_for(initializers.normal, std=1.0),
+    ),
+    "attention, whole queries and keys normalised": attention().clone(
+        query=NormalisedProjection.Config(), key=NormalisedProjection.Config()
+    ),
+    "block, norms around": block().clone(output_norm=RMSNorm.Config()),
+    "parallel block": ParallelBlock.Config(attention=attention(), ffn=GatedFeedForward.Config(hidden_dim=32)),
+    "hybrid": hybrid(),
+    "learned positions": LearnedPositions.Config(max_length=8),
+}
+"""To be built with a width."""
 
 
 def lm() -> CausalLM.Config:

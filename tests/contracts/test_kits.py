@@ -35,7 +35,7 @@ from ax_layers.testing import (
 from ax_mesh.testing import check_has_axes
 from ax_runtime.agent import StopOnSignals, read_jsonl
 from ax_runtime.testing import check_job
-from ax_trainer import Trainer
+from ax_trainer import Trainer, init_state, train_step
 from ax_trainer.protocols import (
     Hook,
     Optimizer,
@@ -303,6 +303,15 @@ def test_experts_on_many_devices(name: str) -> None:
     check_sharded(small.moe().clone(dim=16), x, sharder=placement, shardings=placement.shardings)
 
 
+@pytest.mark.parametrize("name", fits.PLACEMENTS)
+@pytest.mark.parametrize("layer", small.DENSE_LAYERS)
+def test_dense_layers_on_many_devices(layer: str, name: str) -> None:
+    placement, x = fits.PLACEMENTS[name](), jax.random.normal(jax.random.key(1), (8, 6, 16))
+    config = small.DENSE_LAYERS[layer]
+    # Gradients reach 40 here, so that rounding alone is above the usual bound.
+    check_sharded(config.build(dim=16), x, sharder=placement, shardings=placement.shardings, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("name", fits.LOGIT_NOISES)
 def test_logit_noise(name: str) -> None:
     logits = TOKENS[..., :8]
@@ -477,6 +486,23 @@ def test_supports_specs(name: str) -> None:
     assert isinstance(maker, SupportsSpecs)
     losses = train(maker.for_specs(BigramModel().specs())).losses()
     assert losses[5] < losses[1]
+
+
+def test_the_step_assigns_what_modules_update() -> None:
+    bias = "layers/ffn/router/bias/bias"
+    assert check_state_updates(small.moe_model(), small.batch()) == (bias,)
+    model, optimizer = small.moe_model(), small.learner().build().for_specs(small.moe_model().specs())
+    placement, batch = fits.PLACEMENTS["ax_mesh.Mesh, experts"](), small.batch()
+    state = init_state(model, optimizer, placement, seed=0)
+    rate, num_steps = 1e-3, 3
+    with placement.activate():
+        step = jax.jit(train_step(model, optimizer))
+        for _ in range(num_steps):
+            state, metrics = step(state, placement.put(batch))
+    moved = np.asarray(state.params["layers"]["ffn"]["router"]["bias"]["bias"]) / rate
+    np.testing.assert_allclose(moved, np.round(moved), atol=1e-3, err_msg="whole steps of its rate, and nothing else")
+    assert np.abs(moved).max() >= 1
+    assert float(metrics["layers/ffn/dropped_fraction"][0]) == 0
 
 
 @pytest.mark.parametrize("name", fits.HOOKS)
