@@ -327,6 +327,7 @@ def test_biases_are_assigned_and_even_the_load() -> None:
     assert paths == ["layers/ffn/router/bias/bias"]
     spec = cast("Any", model.specs())["layers"]["ffn"]["router"]["bias"]["bias"]
     assert not spec.weight_decay
+    assert not spec.trainable
 
 
 def test_flops_count_the_experts_that_a_token_meets() -> None:

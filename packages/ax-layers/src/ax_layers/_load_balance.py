@@ -55,7 +55,8 @@ class BalancingBias(Module):
     def __init__(self, cfg: Config, /) -> None:
         super().__init__()
         self._rate = cfg.rate
-        spec = ParamSpec((cfg.num_experts,), np.dtype("float32"), (None,), initializers.zeros, weight_decay=False)
+        dtype, axes = np.dtype("float32"), (None,)
+        spec = ParamSpec((cfg.num_experts,), dtype, axes, initializers.zeros, weight_decay=False, trainable=False)
         self.bias = self.param("bias", spec)
 
     @scoped
