@@ -7,7 +7,8 @@ modifier that puts one into any config. For each feature this
   2. adds the feature's own file, and asks git what else changed (a feature that can't do without a change of a module
      that exists has it in ``<feature>.patch`` beside it, which is applied, and counted);
   3. applies the modifier there, in a process of its own: M variants × N experiments, all different, over the recipes of the
-     catalogue. Everything that comes out is built without memory, a sample traced, a sample trained (``loc_worker.py``);
+     catalogue. Everything that comes out is built without memory, a sample traced, a sample trained, after which it decodes
+     (``loc_worker.py``);
   4. asks git again: applying may not have changed a file either. Nor may the feature have patched what it imported, nor
      import what is private.
 
@@ -105,6 +106,7 @@ class Message(TypedDict, total=False):
     losses: list[float]
     grad_norms: list[float]
     validation_loss: float
+    decoding_error: float
 
 
 # Lines, from syntax trees.

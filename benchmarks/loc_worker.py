@@ -4,7 +4,7 @@
 
 For each number of experiments and of variants, each variant is put into each experiment's config by the feature's modifier,
 and what comes out is built without memory: the model and its parameters' shapes, and whatever other part was changed.
-Of a few the loss and its gradient are traced, and a few small ones train. Each result is a line of JSON on stdout.
+Of a few the loss and its gradient are traced, and a few small ones train and then decode. Each result is a line of JSON on stdout.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from types import ModuleType
 from typing import NamedTuple, ParamSpec
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 from ax_config import Modifier, chain, describes, fingerprint, modifier_for, setting
 from ax_config.testing import check_config, check_modifier
 from ax_input import TextInput
-from ax_layers import Attention, CausalLM, GatedFeedForward, Repeat, as_model
-from ax_layers.protocols import ArrayTree
+from ax_layers import Attention, CausalLM, GatedFeedForward, Repeat, as_decoder, as_model, functional
+from ax_layers.protocols import ArrayTree, LanguageModel
 from ax_recipes import CATALOGUE, Experiment, recipe
 from ax_runtime.testing import StopAfter
 
@@ -159,7 +160,7 @@ def trace(modifier: Modifier, before: Experiment.Config) -> None:
 
 
 def train(variant: str, modifier: Modifier, folder: Path, report: Reporter) -> None:
-    """A small experiment, run as ``ax train`` would run it."""
+    """A small experiment, run as ``ax train`` would run it; what comes out of it decodes."""
     experiment = modifier(smallest_experiment(folder)).build()
     experiment.run(folder, StopAfter(NUM_STEPS))
     assert experiment.outcome is not None
@@ -174,7 +175,30 @@ def train(variant: str, modifier: Modifier, folder: Path, report: Reporter) -> N
     assert all(map(math.isfinite, [*losses, *norms])), f"losses {losses}, gradients' norms {norms}"
     assert min(norms) > 0, f"the gradients' norms are {norms}"
     validation_loss = values["validation", NUM_STEPS]["loss"]
-    report.write("trained", variant=variant, losses=losses, grad_norms=norms, validation_loss=validation_loss)
+    decoding_error = decode(experiment.model, params)
+    assert math.isfinite(decoding_error), "what is decoded isn't finite"
+    report.write(
+        "trained",
+        variant=variant,
+        losses=losses,
+        grad_norms=norms,
+        validation_loss=validation_loss,
+        decoding_error=decoding_error,
+    )
+
+
+def decode(model: LanguageModel, params: ArrayTree) -> float:
+    """How far the logits of prefill and decode are from the forward pass's at most, as a share of the largest of those."""
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, VOCAB_SIZE, (2, 24)), jnp.int32)
+    whole, _ = jax.jit(functional(model))(params, None, tokens)
+    decoder, sequences, lengths = as_decoder(model), np.arange(2), np.array([16, 11], np.int32)
+    prefill, step = jax.jit(decoder.prefill), jax.jit(decoder.decode)
+    logits, cache = prefill(params, tokens[:, :16], jnp.asarray(lengths), decoder.init_cache(*tokens.shape))
+    errors = [jnp.abs(logits - whole[sequences, lengths - 1]).max()]
+    for at in (lengths + i for i in range(tokens.shape[1] - max(lengths))):
+        logits, cache = step(params, tokens[sequences, at], cache)
+        errors.append(jnp.abs(logits - whole[sequences, at]).max())
+    return float(jnp.stack(errors).max() / jnp.abs(whole).max())
 
 
 def smallest_experiment(folder: Path) -> Experiment.Config:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import jax
@@ -13,23 +15,25 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
-from ax_config import chain, config_for, modifier_for, setting
+from ax_config import chain, config_for, modifier_for, partial_for, setting
 from ax_input import ByteTokenizer, TextInput
 from ax_layers import (
     Attention,
     Block,
     CausalLM,
+    DenseKVCache,
     GatedFeedForward,
     Linear,
     ParamSpec,
     Repeat,
     RMSNorm,
     as_model,
+    dot_product_attention,
     functional,
     rotary,
 )
 from ax_layers.protocols import ArrayTree
-from ax_layers.testing import check_attention_fn, check_layer
+from ax_layers.testing import check_attention_fn, check_extend, check_kv_cache, check_layer
 from ax_mesh import Mesh
 from ax_runtime.testing import StopAfter
 from ax_trainer import Evaluator, Learner
@@ -46,14 +50,17 @@ from ax_trainer.testing import (
     check_model,
 )
 
-from benchmarks.loc_worker import NUM_STEPS, smallest_experiment
+from benchmarks.loc_worker import NUM_STEPS, VOCAB_SIZE, decode, smallest_experiment
 from benchmarks.strangers import (
+    attention_kind,
     checkpointer,
     fp8,
     gradient_accumulation,
     input_pipeline,
+    kv_cache,
     lora,
     moe,
+    norm,
     optimizer,
     qk_norm,
     rope,
@@ -72,17 +79,26 @@ def close(got: object, wanted: object, tolerance: float = 1e-5) -> None:
 # All layers
 
 
-@pytest.mark.parametrize(
-    ("modify", "variant"),
-    [(moe.modify, "8, top 2"), (lora.modify, "all, rank 8"), (fp8.modify, "e4m3 by vector")],
-    ids=["moe", "lora", "fp8"],
-)
-def test_a_mesh_changes_nothing(modify: Callable[..., CausalLM.Config], variant: str) -> None:
+def _lm() -> CausalLM.Config:
     block = Block.Config(
         attention=Attention.Config(num_heads=2, head_dim=8), ffn=GatedFeedForward.Config(hidden_dim=32)
     )
-    lm = CausalLM.Config(dim=16, layers=Repeat.Config(num_layers=1, layer=block))
-    module = modify(lm, variant=variant).build(vocab_size=32)
+    return CausalLM.Config(dim=16, layers=Repeat.Config(num_layers=1, layer=block))
+
+
+@pytest.mark.parametrize(
+    ("modify", "variant"),
+    [
+        (moe.modify, "8, top 2"),
+        (lora.modify, "all, rank 8"),
+        (fp8.modify, "e4m3 by vector"),
+        (attention_kind.modify, "retention, decays by input"),
+        (norm.modify, "tanh, by element"),
+    ],
+    ids=["moe", "lora", "fp8", "attention_kind", "norm"],
+)
+def test_a_mesh_changes_nothing(modify: Callable[..., CausalLM.Config], variant: str) -> None:
+    module = modify(_lm(), variant=variant).build(vocab_size=32)
     tokens = np.asarray(jax.random.randint(jax.random.key(1), (8, 4), 0, 32))
 
     def step(sharder: Mesh) -> object:
@@ -99,6 +115,39 @@ def test_a_mesh_changes_nothing(modify: Callable[..., CausalLM.Config], variant:
     )
 
 
+EXACT, INT8, INT4 = (0.0, 1e-5), (1e-4, 0.03), (1e-3, 0.4)  # the least and the most that decoding may be off
+
+
+@pytest.mark.parametrize(
+    ("feature", "variant", "bounds"),
+    [
+        (attention_kind, "retention, rotary", EXACT),
+        (attention_kind, "slopes, elu, by sum", EXACT),
+        (fp8, "e4m3 by vector", (0.0, 0.1)),  # a number between two steps may go either way
+        (kv_cache, "int8", INT8),
+        (kv_cache, "int8, a ring of 16", INT8),
+        (kv_cache, "int4, 4 scales", INT4),
+        (lora, "all, rank 8", EXACT),
+        (moe, "8, top 2", EXACT),
+        (norm, "tanh", EXACT),
+        (norm, "inverse root, by element, no bias", EXACT),
+        (qk_norm, "layer norm", EXACT),
+        (rope, "YaRN 4x", EXACT),
+        (sliding_window, "16 and 4 sinks", EXACT),
+    ],
+    ids=lambda value: value.__name__.rpartition(".")[2] if isinstance(value, ModuleType) else None,
+)
+def test_what_was_trained_decodes(feature: ModuleType, variant: str, bounds: tuple[float, float]) -> None:
+    modify: Callable[..., CausalLM.Config] = feature.modify
+    model = modify(_lm(), variant=variant).build(vocab_size=VOCAB_SIZE)
+    # Far from the first values, at which an attention does next to nothing.
+    params = jax.tree.map(
+        lambda x: x + 0.3 * jax.random.normal(jax.random.key(x.size), x.shape), jax.jit(model.init)(jax.random.key(0))
+    )
+    least, most = bounds
+    assert least <= decode(model, params) <= most
+
+
 def test_all_of_them_at_once(tmp_path: Path) -> None:
     everything = chain(
         modifier_for(fp8.modify, variant="e4m3"),
@@ -107,6 +156,8 @@ def test_all_of_them_at_once(tmp_path: Path) -> None:
         modifier_for(qk_norm.modify, variant="RMS"),
         modifier_for(rope.modify, variant="Llama 3.1"),
         modifier_for(sliding_window.modify, variant="16 and 4 sinks"),
+        modifier_for(norm.modify, variant="tanh"),
+        modifier_for(kv_cache.modify, variant="int8"),
         modifier_for(optimizer.modify, variant="cautious Lion"),
         modifier_for(gradient_accumulation.modify, variant="4"),
         modifier_for(trainer.modify, variant="averaging 0.9, skipping"),
@@ -291,6 +342,155 @@ def test_a_window_is_a_mask(options: dict[str, int], sees: Callable[[int, int], 
 
 def test_a_window_that_holds_everything_is_attention() -> None:
     check_attention_fn(sliding_window.near_attention, length=8)
+
+
+# Another kind of attention
+
+
+@pytest.mark.parametrize("variant", attention_kind.VARIANTS)
+def test_linear_attention_is_masked_products(variant: str) -> None:
+    config = attention_kind.VARIANTS[variant].clone(num_heads=2, head_dim=4)
+    layer = config.clone(position_encoding=partial_for(rotary)).build(dim=16)
+    params = jax.tree.map(lambda x: x + 0.1, layer.init(jax.random.key(1)))
+    weights = {name: child["weight"] for name, child in params.items() if isinstance(child, dict) and "weight" in child}
+    query, key, value = (jnp.einsum("btd,dnh->btnh", X, weights[name]) for name in ("query", "key", "value"))
+    if config.features is not None:
+        query, key = map(config.features.build(), (query, key))
+    query, key = (rotary(x, positions=None) for x in (query / 2, key))
+    if config.adapts == "never":
+        forgets = {"retention": np.array([2**-5, 2**-6]), "slopes": 1 - np.exp([-(2**-4), -(2**-8)])}
+        log_decay = jnp.broadcast_to(np.log(1 - forgets[config.decay]) if config.decay else 0.0, (2, 8, 2))
+    else:
+        by_input = X @ weights["forget"] if "forget" in weights else jnp.zeros((2, 8, 2))
+        log_decay = jnp.log(jax.nn.sigmoid(cast("jax.Array", params["logits"]).reshape(1, 1, 2) + by_input))
+    since = jnp.cumsum(log_decay, axis=1)
+    left = jnp.exp(since[:, :, None] - since[:, None]) * np.tri(8)[None, :, :, None]  # of s at t
+    products = jnp.einsum("btnh,bsnh->btsn", query, key) * left
+    mixed = jnp.einsum("btsn,bsnh->btnh", products, value)
+    if config.norm is None:
+        mixed /= products.sum(axis=2)[..., None]
+    else:
+        head_norm = config.norm.build(dim=4)
+        mixed = functional(head_norm)(cast("ArrayTree", params["norm"]), None, mixed)[0]
+    close(functional(layer)(params, None, X)[0], jnp.einsum("btnh,nhd->btd", mixed, weights["output"]), 1e-4)
+
+
+def test_learnt_decays_begin_as_the_fixed_ones() -> None:
+    fixed, learnt = (
+        attention_kind.VARIANTS[variant].clone(num_heads=8, head_dim=4).build(dim=16)
+        for variant in ("retention", "retention, learnt decays")
+    )
+    params = learnt.init(jax.random.key(1))
+    close(functional(learnt)(params, None, X)[0], functional(fixed)(fixed.init(jax.random.key(1)), None, X)[0])
+    close(jax.nn.sigmoid(cast("jax.Array", params["logits"])), 1 - 2.0 ** -np.arange(5, 13))
+
+
+@pytest.mark.parametrize("variant", ["retention, rotary", "retention, decays by input", "slopes, elu, by sum"])
+def test_linear_attention_is_a_layer(variant: str) -> None:
+    layer = attention_kind.VARIANTS[variant].clone(num_heads=2, head_dim=4).build(dim=16)
+    check_layer(layer, X[:, :3], tolerance=1e-3)
+    check_extend(layer, layer.init(jax.random.key(1)), X)
+    segments = jnp.array([[0, 0, 0, 1, 1, 1, 1, 1]] * 2)
+    params, pure = layer.init(jax.random.key(1)), functional(layer)
+    parts = [pure(params, None, X[:, at])[0] for at in (slice(0, 3), slice(3, 8))]
+    positions = jnp.array([[0, 1, 2, 0, 1, 2, 3, 4]] * 2)
+    close(pure(params, None, X, positions=positions, segments=segments)[0], jnp.concatenate(parts, axis=1))
+
+
+def test_a_decay_that_is_not_there_does_not_adapt() -> None:
+    config = attention_kind.DecayingAttention.Config(num_heads=2, head_dim=4, decay=None, adapts="by learning")
+    with pytest.raises(ValueError, match="no decay that could adapt"):
+        config.build(dim=16)
+
+
+# Norms without statistics
+
+
+@pytest.mark.parametrize(
+    ("variant", "curve"),
+    [
+        ("tanh", lambda x: np.tanh(0.5 * x)),
+        ("tanh, steep", np.tanh),
+        ("tanh, by element", lambda x: np.tanh(0.5 * x)),
+        ("hard tanh", lambda x: np.clip(0.5 * x, -1, 1)),
+        ("soft sign", lambda x: 0.5 * x / (1 + np.abs(0.5 * x))),
+        ("erf", lambda x: np.vectorize(math.erf)(0.5 * x)),
+        ("inverse root", lambda x: 0.5 * x / np.sqrt(1 + 0.25 * x * x)),
+    ],
+)
+def test_a_dynamic_norm_is_a_curve(variant: str, curve: Callable[[np.ndarray], np.ndarray]) -> None:
+    layer = norm.VARIANTS[variant].build(dim=16)
+    params = layer.init(jax.random.key(0))
+    close(functional(layer)(params, None, X)[0], curve(np.asarray(X)))
+    moved = {**params, "gain": jnp.arange(16.0), "bias": jnp.full(16, 7.0)}
+    close(functional(layer)(moved, None, X)[0], curve(np.asarray(X)) * np.arange(16) + 7, 1e-4)
+    assert functional(layer)(params, None, X.astype(jnp.bfloat16))[0].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("variant", ["tanh", "inverse root, by element, no bias"])
+def test_a_dynamic_norm_is_a_layer(variant: str) -> None:
+    check_layer(norm.VARIANTS[variant].build(dim=16), X[:, :3], tolerance=1e-3)
+
+
+# Caches of integers
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_cache_of_integers_is_off_by_half_a_step(bits: kv_cache.Bits, window: int | None) -> None:
+    cache = kv_cache.QuantisedKVCache.Config(key_bits=bits, value_bits=bits, window=window).build()
+    half = 0.5 / (2 ** (bits - 1) - 1)
+    check_kv_cache(cache, keeps=window, error=half * 1.001)
+    with pytest.raises(AssertionError, match="written was"):
+        check_kv_cache(cache, keeps=window, error=half / 2)
+
+
+def test_integers_come_back_and_bytes_are_saved() -> None:
+    dense = sum(leaf.nbytes for leaf in jax.tree.leaves(_state(DenseKVCache.Config().build())))
+    sizes: tuple[tuple[kv_cache.Bits, float], ...] = ((8, 0.3), (4, 0.2))
+    for bits, share in sizes:
+        limit = 2 ** (bits - 1) - 1
+        integers = np.random.default_rng(0).integers(-limit, limit + 1, (2, 3, 4, 16)).astype(np.float32)
+        integers[..., ::4] = limit  # in each of the pieces
+        close(kv_cache.exact(kv_cache.quantised(jnp.asarray(integers), bits, 4, jnp.float32), bits), integers)
+        cache = kv_cache.QuantisedKVCache.Config(key_bits=bits, value_bits=bits).build()
+        assert sum(leaf.nbytes for leaf in jax.tree.leaves(_state(cache))) < share * dense
+
+
+def _state(cache: DenseKVCache | kv_cache.QuantisedKVCache) -> object:
+    return cache.init(batch_size=2, max_length=8, num_kv_heads=2, head_dim=64, dtype=jnp.float32)
+
+
+def test_a_ring_is_no_shorter_than_what_attention_sees() -> None:
+    short = setting(Attention, kv_cache=kv_cache.VARIANTS["int8, a ring of 16"])
+    with pytest.raises(ValueError, match="keeps 16 positions, but the attention sees everything"):
+        short(_lm()).build(vocab_size=32)
+
+
+@pytest.mark.parametrize("variant", kv_cache.VARIANTS)
+def test_attention_to_rounded_keys_and_values_is_within_its_bound(variant: str) -> None:
+    """Logits off by at most δ make weights off by a factor of at most exp(2δ), and rounded values are off by half a step."""
+    config = kv_cache.VARIANTS[variant]
+    query, key, value = (jax.random.normal(jax.random.key(i), (2, 8, 2, 16)) for i in range(3))
+    cache = config.build()
+    positions = jnp.tile(jnp.arange(8, dtype=jnp.int32), (2, 1))
+    state = cache.init(batch_size=2, max_length=8, num_kv_heads=2, head_dim=16, dtype=jnp.float32)
+    for at in (slice(0, 5), *(slice(i, i + 1) for i in range(5, 8))):
+        state, keys, values, held = cache.update(state, key[:, at], value[:, at], positions[:, at])
+    last, options = query[:, 7:], {"query_positions": positions[:, 7:], "scale": 0.25, "causal": True}
+    got = dot_product_attention(last, keys, values, key_positions=held, **options)  # type: ignore[arg-type]  # of these types
+    wanted = dot_product_attention(last, key, value, key_positions=positions, **options)  # type: ignore[arg-type]  # of these types
+
+    def half_steps(x: jax.Array, bits: int) -> np.ndarray:
+        pieces = np.abs(np.asarray(x)).reshape(*x.shape[:-1], config.num_scales, -1)
+        steps = pieces.max(axis=-1, keepdims=True) / (2 ** (bits - 1) - 1)
+        return np.broadcast_to(steps / 2, pieces.shape).reshape(x.shape)
+
+    delta = 0.25 * (np.abs(last) * half_steps(key, config.key_bits)).sum(axis=-1).max(axis=1)  # [B, N]
+    bound = half_steps(value, config.value_bits).max(axis=(1, 3)) + np.expm1(2 * delta) * np.abs(value).max(axis=(1, 3))
+    off = np.abs(np.asarray(got - wanted)).max(axis=(1, 3))
+    assert (off <= bound + 1e-6).all()
+    assert off.max() > 1e-4
 
 
 # Optimizers
