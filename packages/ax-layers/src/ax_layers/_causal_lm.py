@@ -98,8 +98,8 @@ class CausalLM(Module):
             parts = self.further(layered_BTD, embedded_BTD, batch["targets"], positions=positions, segments=segments)
             for distance, part in enumerate(parts, 2):
                 metrics[f"loss_{distance}"] = self._mean_loss(part.hidden * self._logit_scale, part.targets)
-            weighted = [part.weight * metrics[f"loss_{distance}"].mean for distance, part in enumerate(parts, 2)]
-            self.output(AUX_LOSS, jnp.stack(weighted).sum())
+            losses = [metrics[f"loss_{distance}"].mean for distance in range(2, len(parts) + 2)]
+            self.output(AUX_LOSS, self.further.weight * jnp.stack(losses).sum())
         if self._eval_accuracy and not train:
             right_BT = self._logits(hidden_BTD).argmax(axis=-1) == batch["targets"]
             metrics["accuracy"] = _mean(right_BT.astype(jnp.float32), batch["targets"] >= 0)

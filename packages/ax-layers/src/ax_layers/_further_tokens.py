@@ -40,7 +40,7 @@ class FurtherTokens(Module):
         super().__init__()
         if cfg.num_tokens < 1:
             raise ValueError(f"FurtherTokens predicts at least 1 token, got {cfg.num_tokens}")
-        self._weight = cfg.weight / cfg.num_tokens
+        self.weight = cfg.weight / cfg.num_tokens
         self.steps = [
             self.child(f"step_{k}", Step.Config(layer=cfg.layer, norm=cfg.norm, projection=cfg.projection), dim=cfg.dim)
             for k in range(1, cfg.num_tokens + 1)
@@ -69,7 +69,7 @@ class FurtherTokens(Module):
             wanted = _ahead(targets, k, -1)
             if segments is not None:
                 wanted = jnp.where(_ahead(segments, k, -1) == segments, wanted, -1)
-            predictions.append(FurtherPrediction(normed, wanted, self._weight))
+            predictions.append(FurtherPrediction(normed, wanted))
         return predictions
 
 

@@ -251,6 +251,22 @@ class Projection(Protocol):
         ...
 
 
+class SequenceProjection(Protocol):
+    """A ``Projection`` of sequences, built as one, that may mix each row with some before it, and then remembers them."""
+
+    def __call__(self, x: jax.Array, /, *, segments: jax.Array | None = None) -> jax.Array:
+        """``[B, T, *in_dim] → [B, T, *out_dim]``; no row sees a later one, or one of another segment."""
+        ...
+
+    def init_cache(self, *, batch_size: int) -> jax.Array:
+        """What ``extend`` has to remember of a sequence, before its first row."""
+        ...
+
+    def extend(self, x: jax.Array, cache: jax.Array, /, *, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The next ``[B, T, *in_dim]``; rows with a negative position are padding."""
+        ...
+
+
 class RangeFn(Protocol):
     """Says how large the numbers are that are to be told in few bits."""
 
@@ -314,8 +330,6 @@ class FurtherPrediction(NamedTuple):
     """What the head is given, ``[B, T, D]``."""
     targets: jax.Array
     """``[B, T]`` int32, a negative one not counting."""
-    weight: float
-    """Of its loss beside that of the next token."""
 
 
 class FurtherPredictions(Protocol):
@@ -324,6 +338,11 @@ class FurtherPredictions(Protocol):
     @property
     def num_predictions(self) -> int:
         """How many tokens beyond the next."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Of the loss of each, beside that of the next token."""
         ...
 
     def __call__(

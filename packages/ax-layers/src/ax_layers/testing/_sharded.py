@@ -31,7 +31,7 @@ def check_sharded(
         inputs: Their first dim is the batch.
         sharder: Splits activations over several devices.
         shardings: From specs to a ``jax.sharding.Sharding`` for each parameter.
-        tolerance: Relative and absolute.
+        tolerance: Relative; of an array's largest element, if that is more than 1, also absolute.
     """
     module = layer if isinstance(layer, Module) else layer.build()
     params = jax.jit(module.init)(jax.random.key(0))
@@ -57,10 +57,11 @@ def check_sharded(
         *(jax.tree_util.tree_leaves_with_path(r) for r in (run(placed, sharder), run(params, None))), strict=True
     )
     for (path, got), (_, wanted) in pairs:
+        largest = float(jnp.abs(wanted.astype(jnp.float32)).max(initial=1.0))
         np.testing.assert_allclose(
             got.astype(jnp.float32),
             wanted.astype(jnp.float32),
             rtol=tolerance,
-            atol=tolerance,
+            atol=tolerance * largest,
             err_msg=f"many devices and one differ: at {jax.tree_util.keystr(path, simple=True, separator='/')}",
         )
