@@ -96,7 +96,7 @@ class Capacity(Module):
     """Of each sequence an expert takes ``factor`` times the assignments it would have if all had the same number.
 
     Those of the largest weights are kept (Riquelme et al. 2021, arXiv:2106.05974): whether a token is served depends on
-    the tokens of its sequence, later ones too, but neither on their order nor on other sequences.
+    the tokens of its sequence, later ones and padding too, but neither on their order nor on other sequences.
     """
 
     class Config(ax_config.Config["Capacity"]):

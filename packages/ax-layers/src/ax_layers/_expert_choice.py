@@ -15,9 +15,8 @@ import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from . import initializers
-from ._as_model import AUX_LOSS
 from ._module import Module, scoped
-from ._routing import expert_load, router_logits, router_losses, router_weight
+from ._routing import expert_load, hand_out_losses, router_logits, router_weight
 from .protocols import ArrayFn, Initializer, RouterLoss, Routing
 
 
@@ -66,11 +65,7 @@ class ExpertChoiceRouter(Module):
         routing = Routing(*(x.reshape(num_batch, -1) for x in (tokens_BEC, experts_BEC, weights_BEC)))
 
         load_E = expert_load(routing, num_experts=cfg.num_experts)
-        losses = router_losses(self.losses, logits_BTE, scores_BTE, load_E)
-        for name, loss in losses.items():
-            self.summarise(name, loss)
-        if losses:
-            self.output(AUX_LOSS, jnp.stack(list(losses.values())).sum())
+        hand_out_losses(self, self.losses, logits_BTE, scores_BTE, load_E)
         return routing
 
     def training_flops_per_token(self, seq_length: int, /) -> float:

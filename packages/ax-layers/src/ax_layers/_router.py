@@ -13,9 +13,8 @@ import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from . import initializers
-from ._as_model import AUX_LOSS
 from ._module import Module, scoped
-from ._routing import expert_load, router_logits, router_losses, router_weight
+from ._routing import expert_load, hand_out_losses, router_logits, router_weight
 from .protocols import ArrayFn, Initializer, LogitNoise, RouterLoss, Routing, SelectFn, SelectionBias
 
 
@@ -41,7 +40,7 @@ def best_scores_of_best_groups(
             f"{num_experts} experts in {num_groups} groups, of which {num_kept_groups} are kept, can't give {k} a token"
         )
     grouped = scores.reshape(num_batch, length, num_groups, num_experts // num_groups)
-    ranks = jax.lax.top_k(grouped, best_of_group)[0].sum(axis=-1)
+    ranks = jax.lax.top_k(grouped, min(best_of_group, grouped.shape[-1]))[0].sum(axis=-1)
     kept = jax.lax.top_k(ranks, num_kept_groups)[1]
     is_kept = (kept[..., None] == jnp.arange(num_groups)[None, None, None]).any(axis=-2)
     return best_scores(jnp.where(is_kept[..., None], grouped, -jnp.inf).reshape(scores.shape), k=k)
@@ -111,11 +110,7 @@ class TopKRouter(Module):
         load_E = expert_load(routing, num_experts=cfg.num_experts)
         if self.bias is not None:
             self.bias.observe(load_E)
-        losses = router_losses(self.losses, logits_BTE, scores_BTE, load_E)
-        for name, loss in losses.items():
-            self.summarise(name, loss)
-        if losses:
-            self.output(AUX_LOSS, jnp.stack(list(losses.values())).sum())
+        hand_out_losses(self, self.losses, logits_BTE, scores_BTE, load_E)
         return routing
 
     def training_flops_per_token(self, seq_length: int, /) -> float:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from ._as_model import AUX_LOSS
 from ._dtypes import float_dtype
+from ._module import Module
 from ._param_spec import ParamSpec
 from .protocols import Initializer, RouterLoss, Routing
 
@@ -27,8 +29,13 @@ def expert_load(routing: Routing, /, *, num_experts: int) -> jax.Array:
     return jnp.bincount(routing.experts.reshape(-1), length=num_experts).astype(jnp.float32)
 
 
-def router_losses(
-    losses: Mapping[str, RouterLoss], logits: jax.Array, scores: jax.Array, load: jax.Array, /
-) -> dict[str, jax.Array]:
-    """What each says; a load is a count, so it has no gradient."""
-    return {name: loss(logits, scores, jax.lax.stop_gradient(load)) for name, loss in losses.items()}
+def hand_out_losses(
+    router: Module, losses: Mapping[str, RouterLoss], logits: jax.Array, scores: jax.Array, load: jax.Array, /
+) -> None:
+    """Report each loss under its name, and hand out their sum to be added to the model's; a load has no gradient."""
+    if not losses:
+        return
+    values = {name: loss(logits, scores, jax.lax.stop_gradient(load)) for name, loss in losses.items()}
+    for name, value in values.items():
+        router.summarise(name, value)
+    router.output(AUX_LOSS, jnp.stack(list(values.values())).sum())
