@@ -23,14 +23,11 @@ from ax_layers import (
     GatedExperts,
     GatedFeedForward,
     LayerNorm,
-    LearnedPositions,
     Module,
     ModuleDecoder,
     ModuleModel,
     MoE,
     NoisyGating,
-    NormalisedProjection,
-    ParallelBlock,
     ParamSpec,
     Repeat,
     RMSNorm,
@@ -88,13 +85,7 @@ DENSE_LAYERS: Mapping[str, Buildable[Module]] = {
         bias=partial_for(alibi),
         sinks=partial_for(initializers.normal, std=1.0),
     ),
-    "attention, whole queries and keys normalised": attention().clone(
-        query=NormalisedProjection.Config(), key=NormalisedProjection.Config()
-    ),
-    "block, norms around": block().clone(output_norm=RMSNorm.Config()),
-    "parallel block": ParallelBlock.Config(attention=attention(), ffn=GatedFeedForward.Config(hidden_dim=32)),
     "hybrid": hybrid(),
-    "learned positions": LearnedPositions.Config(max_length=8),
 }
 """To be built with a width."""
 
