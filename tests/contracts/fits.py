@@ -32,6 +32,7 @@ from ax_layers import (
     BalancingBias,
     Capacity,
     CausalConv,
+    ConvolvedProjection,
     DelayedRange,
     DenseKVCache,
     Dropless,
@@ -116,6 +117,7 @@ from ax_layers.protocols import (
     SelectionBias,
     SequenceConv,
     SequenceLayer,
+    SequenceProjection,
     Sharder,
     State,
     StateSpaceFn,
@@ -311,6 +313,12 @@ DELTA_RULE_FNS: Mapping[str, DeltaRuleFn] = {
 
 SEQUENCE_CONVS: Built[SequenceConv] = {
     "ax_layers.CausalConv": lambda: CausalConv.Config(width=3).build(dim=16, axes=(None,)),
+}
+
+SEQUENCE_PROJECTIONS: Built[SequenceProjection] = {
+    "ax_layers.ConvolvedProjection": lambda: ConvolvedProjection.Config().build(
+        in_dim=16, out_dim=(4, 8), in_axes=(None,), out_axes=(None, None)
+    ),
 }
 
 GATED_ARRAY_FNS: Built[GatedArrayFn] = {

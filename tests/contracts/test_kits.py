@@ -425,9 +425,9 @@ def test_delta_rule_fn(name: str) -> None:
     check_delta_rule_fn(fits.DELTA_RULE_FNS[name])
 
 
-@pytest.mark.parametrize("name", fits.SEQUENCE_CONVS)
-def test_sequence_conv(name: str) -> None:
-    conv = fits.SEQUENCE_CONVS[name]()
+@pytest.mark.parametrize("name", [*fits.SEQUENCE_CONVS, *fits.SEQUENCE_PROJECTIONS])
+def test_sequence_conv_and_projection(name: str) -> None:
+    conv = {**fits.SEQUENCE_CONVS, **fits.SEQUENCE_PROJECTIONS}[name]()
     whole = pure(conv)(TOKENS)
     first, cache = pure(conv.extend)(TOKENS[:, :4], conv.init_cache(batch_size=2), positions=jnp.arange(4)[None])
     rest, _ = pure(conv.extend)(TOKENS[:, 4:], cache, positions=4 + jnp.arange(2)[None])

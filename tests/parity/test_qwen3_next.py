@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from ax_config import overriding
 from ax_recipes import qwen3_next
 from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
@@ -9,9 +10,10 @@ from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 from .against import check
 
 
-def test_qwen3_next() -> None:
+@pytest.mark.parametrize(("num_layers", "linear_per_full"), [(4, 1), (3, 2)])
+def test_qwen3_next(num_layers: int, linear_per_full: int) -> None:
     sizes = qwen3_next.Sizes(
-        num_layers=6,
+        num_layers=num_layers,
         dim=32,
         num_heads=4,
         num_kv_heads=2,
@@ -24,7 +26,7 @@ def test_qwen3_next() -> None:
         experts_per_token=2,
         expert_dim=12,
         shared_expert_dim=20,
-        linear_per_full=2,
+        linear_per_full=linear_per_full,
     )
     theirs = Qwen3NextConfig(
         vocab_size=101,

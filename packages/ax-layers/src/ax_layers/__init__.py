@@ -16,6 +16,7 @@ from ._context import Collected as Collected
 from ._context import ContextError as ContextError
 from ._context import RandomKey as RandomKey
 from ._context import Summary as Summary
+from ._convolved_projection import ConvolvedProjection as ConvolvedProjection
 from ._cross_attention import CrossAttention as CrossAttention
 from ._cross_entropy import cross_entropy as cross_entropy
 from ._delta_rule import delta_rule as delta_rule

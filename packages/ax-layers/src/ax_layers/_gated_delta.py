@@ -20,15 +20,20 @@ from ax_config import REQUIRED, Buildable, field, partial_for
 
 from . import initializers
 from ._causal_conv import CausalConv
+from ._convolved_projection import ConvolvedProjection
 from ._delta_rule import delta_rule
 from ._dtypes import float_dtype
 from ._gated_norm import GatedRMSNorm
 from ._linear import Linear
 from ._module import Module, scoped
 from ._param_spec import ParamSpec
-from .protocols import ArrayFn, ArrayTree, DeltaRuleFn, GatedArrayFn, Initializer, Projection, SequenceConv
+from .protocols import ArrayTree, DeltaRuleFn, GatedArrayFn, Initializer, Projection, SequenceProjection
 
 _EPS = 1e-6  # keeps the length of a key from zero; part of the published models
+
+
+def _convolved() -> ConvolvedProjection.Config:
+    return ConvolvedProjection.Config(conv=CausalConv.Config(use_bias=False))
 
 
 class GatedDelta(Module):
@@ -42,15 +47,13 @@ class GatedDelta(Module):
         key_dim: int
         num_value_heads: int
         value_dim: int
-        query: Buildable[Projection] = field(default_factory=Linear.Config)
-        key: Buildable[Projection] = field(default_factory=Linear.Config)
-        value: Buildable[Projection] = field(default_factory=Linear.Config)
+        query: Buildable[SequenceProjection] = field(default_factory=_convolved)
+        key: Buildable[SequenceProjection] = field(default_factory=_convolved)
+        value: Buildable[SequenceProjection] = field(default_factory=_convolved)
         gate: Buildable[Projection] = field(default_factory=Linear.Config)
         step: Buildable[Projection] = field(default_factory=Linear.Config)
         beta: Buildable[Projection] = field(default_factory=Linear.Config)
         output: Buildable[Projection] = field(default_factory=Linear.Config)
-        conv: Buildable[SequenceConv] = field(default_factory=lambda: CausalConv.Config(use_bias=False))
-        activation: Buildable[ArrayFn] = field(default_factory=lambda: partial_for(jax.nn.silu))
         delta_rule_fn: Buildable[DeltaRuleFn] = field(default_factory=lambda: partial_for(delta_rule))
         norm: Buildable[GatedArrayFn] = field(default_factory=lambda: GatedRMSNorm.Config(gate_first=False))
         decay_initializer: Buildable[Initializer] = field(default_factory=lambda: partial_for(initializers.log_uniform))
@@ -67,16 +70,14 @@ class GatedDelta(Module):
         keys, key_axes = (cfg.num_key_heads, cfg.key_dim), ("kv_heads", None)
         values, value_axes = (cfg.num_value_heads, cfg.value_dim), ("heads", None)
         inward = {"in_dim": cfg.dim, "in_axes": ("embed",)}
-        self.query = self.child("query", cfg.query, **inward, out_dim=keys, out_axes=key_axes)
-        self.key_projection = self.child("key", cfg.key, **inward, out_dim=keys, out_axes=key_axes)
-        self.value = self.child("value", cfg.value, **inward, out_dim=values, out_axes=value_axes)
+        self._projections = {
+            "query": self.child("query", cfg.query, **inward, out_dim=keys, out_axes=key_axes),
+            "key": self.child("key", cfg.key, **inward, out_dim=keys, out_axes=key_axes),
+            "value": self.child("value", cfg.value, **inward, out_dim=values, out_axes=value_axes),
+        }
         self.gate = self.child("gate", cfg.gate, **inward, out_dim=values, out_axes=value_axes)
         self.step = self.child("step", cfg.step, **inward, out_dim=cfg.num_value_heads, out_axes=("heads",))
         self.beta = self.child("beta", cfg.beta, **inward, out_dim=cfg.num_value_heads, out_axes=("heads",))
-        self.query_conv = self.child("query_conv", cfg.conv, dim=keys, axes=key_axes)
-        self.key_conv = self.child("key_conv", cfg.conv, dim=keys, axes=key_axes)
-        self.value_conv = self.child("value_conv", cfg.conv, dim=values, axes=value_axes)
-        self.activation = self.child("activation", cfg.activation)
         self.delta_rule_fn = self.child("delta_rule_fn", cfg.delta_rule_fn)
         self.norm = self.child("norm", cfg.norm, dim=cfg.value_dim, axes=("norm",))
         self.output_projection = self.child(
@@ -95,33 +96,27 @@ class GatedDelta(Module):
         self, x: jax.Array, /, *, positions: jax.Array | None = None, segments: jax.Array | None = None
     ) -> jax.Array:
         """``[B, T, D] → [B, T, D]``; each position knows of those before it in its segment."""
-        query = self.query_conv(self.query(x), segments=segments)
-        key = self.key_conv(self.key_projection(x), segments=segments)
-        value = self.value_conv(self.value(x), segments=segments)
+        query, key, value = (project(x, segments=segments) for project in self._projections.values())
         mixed, _ = self._mix(x, query, key, value, *self._pace(x), None, segments)
         return mixed
 
     def init_cache(self, *, batch_size: int, max_length: int) -> ArrayTree:
-        """The convolutions' rows and the memory, whatever the length."""
-        return {
-            "query_conv": self.query_conv.init_cache(batch_size=batch_size),
-            "key_conv": self.key_conv.init_cache(batch_size=batch_size),
-            "value_conv": self.value_conv.init_cache(batch_size=batch_size),
-            "state": jnp.zeros((batch_size, *self._state), jnp.float32),
-        }
+        """What the projections remember, and the memory, whatever the length."""
+        rows = {name: project.init_cache(batch_size=batch_size) for name, project in self._projections.items()}
+        return {**rows, "state": jnp.zeros((batch_size, *self._state), jnp.float32)}
 
     @scoped
     def extend(self, x: jax.Array, cache: ArrayTree, /, *, positions: jax.Array) -> tuple[jax.Array, ArrayTree]:
         """The next ``[B, T, D]``."""
-        rows = cast("dict[str, jax.Array]", cache)
-        query, query_rows = self.query_conv.extend(self.query(x), rows["query_conv"], positions=positions)
-        key, key_rows = self.key_conv.extend(self.key_projection(x), rows["key_conv"], positions=positions)
-        value, value_rows = self.value_conv.extend(self.value(x), rows["value_conv"], positions=positions)
+        old = cast("dict[str, jax.Array]", cache)
+        made = {name: p.extend(x, old[name], positions=positions) for name, p in self._projections.items()}
+        query, key, value = (y for y, _ in made.values())
+        rows = {name: after for name, (_, after) in made.items()}
         # Padding neither fades the memory nor corrects it.
         real_BT1 = (positions >= 0)[..., None]
         log_decay, beta = (jnp.where(real_BT1, pace, 0.0) for pace in self._pace(x))
-        mixed, state = self._mix(x, query, key, value, log_decay, beta, rows["state"], None)
-        return mixed, {"query_conv": query_rows, "key_conv": key_rows, "value_conv": value_rows, "state": state}
+        mixed, state = self._mix(x, query, key, value, log_decay, beta, old["state"], None)
+        return mixed, {**rows, "state": state}
 
     def _pace(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         step_BTN = jax.nn.softplus(self.step(x).astype(jnp.float32) + _row(self.step_bias.value))
@@ -139,17 +134,17 @@ class GatedDelta(Module):
         segments: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         _, key_dim, _ = self._state
-        query = _of_length(self.activation(query), key_dim**-0.5)
-        key = _of_length(self.activation(key), 1.0)
+        query = _of_length(query, key_dim**-0.5)
+        key = _of_length(key, 1.0)
         query = self.save_point("query", self.constrain(query, ("batch", "seq", "kv_heads", None)))
         key = self.save_point("key", self.constrain(key, ("batch", "seq", "kv_heads", None)))
-        value = self.save_point("value", self.constrain(self.activation(value), ("batch", "seq", "heads", None)))
+        value = self.save_point("value", self.constrain(value, ("batch", "seq", "heads", None)))
         mixed, state = self.delta_rule_fn(query, key, value, log_decay_BTN, beta_BTN, state=state, segments=segments)
         normed = self.norm(self.constrain(mixed, ("batch", "seq", "heads", None)), self.gate(x))
         return self.output_projection(self.save_point("attention", normed)), state
 
     def training_flops_per_token(self, seq_length: int, /) -> float:
-        """The projections' and convolutions', and 18 per element of the memory: 3 products, forward and twice backward."""
+        """The projections', and 18 per element of the memory: 3 products, forward and twice backward."""
         num_heads, key_dim, value_dim = self._state
         return super().training_flops_per_token(seq_length) + 18 * num_heads * key_dim * value_dim
 

@@ -20,14 +20,14 @@ import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from . import initializers
-from ._causal_conv import CausalConv
+from ._convolved_projection import ConvolvedProjection
 from ._dtypes import float_dtype
 from ._gated_norm import GatedRMSNorm
 from ._linear import Linear
 from ._module import Module, scoped
 from ._param_spec import ParamSpec
 from ._ssd import ssd
-from .protocols import ArrayFn, ArrayTree, GatedArrayFn, Initializer, Projection, SequenceConv, StateSpaceFn
+from .protocols import ArrayTree, GatedArrayFn, Initializer, Projection, SequenceProjection, StateSpaceFn
 
 
 class Mamba2(Module):
@@ -43,14 +43,12 @@ class Mamba2(Module):
         num_groups: int = 1  # of heads that share query and key
         min_step: float = 0.0  # steps are cut to between these two
         max_step: float | None = None
-        query: Buildable[Projection] = field(default_factory=Linear.Config)
-        key: Buildable[Projection] = field(default_factory=Linear.Config)
-        value: Buildable[Projection] = field(default_factory=Linear.Config)
+        query: Buildable[SequenceProjection] = field(default_factory=ConvolvedProjection.Config)
+        key: Buildable[SequenceProjection] = field(default_factory=ConvolvedProjection.Config)
+        value: Buildable[SequenceProjection] = field(default_factory=ConvolvedProjection.Config)
         gate: Buildable[Projection] = field(default_factory=Linear.Config)
         step: Buildable[Projection] = field(default_factory=Linear.Config)
         output: Buildable[Projection] = field(default_factory=Linear.Config)
-        conv: Buildable[SequenceConv] = field(default_factory=CausalConv.Config)  # built for query, key and value
-        activation: Buildable[ArrayFn] = field(default_factory=lambda: partial_for(jax.nn.silu))
         state_space_fn: Buildable[StateSpaceFn] = field(default_factory=lambda: partial_for(ssd))
         norm: Buildable[GatedArrayFn] = field(default_factory=GatedRMSNorm.Config)
         decay_initializer: Buildable[Initializer] = field(default_factory=lambda: partial_for(initializers.log_uniform))
@@ -68,15 +66,13 @@ class Mamba2(Module):
         heads, head_axes = (cfg.num_heads, cfg.head_dim), ("heads", None)
         groups, group_axes = (cfg.num_groups, cfg.state_dim), ("kv_heads", None)
         inward = {"in_dim": cfg.dim, "in_axes": ("embed",)}
-        self.query = self.child("query", cfg.query, **inward, out_dim=groups, out_axes=group_axes)
-        self.key_projection = self.child("key", cfg.key, **inward, out_dim=groups, out_axes=group_axes)
-        self.value = self.child("value", cfg.value, **inward, out_dim=heads, out_axes=head_axes)
+        self._projections = {
+            "query": self.child("query", cfg.query, **inward, out_dim=groups, out_axes=group_axes),
+            "key": self.child("key", cfg.key, **inward, out_dim=groups, out_axes=group_axes),
+            "value": self.child("value", cfg.value, **inward, out_dim=heads, out_axes=head_axes),
+        }
         self.gate = self.child("gate", cfg.gate, **inward, out_dim=heads, out_axes=head_axes)
         self.step = self.child("step", cfg.step, **inward, out_dim=cfg.num_heads, out_axes=("heads",))
-        self.query_conv = self.child("query_conv", cfg.conv, dim=groups, axes=group_axes)
-        self.key_conv = self.child("key_conv", cfg.conv, dim=groups, axes=group_axes)
-        self.value_conv = self.child("value_conv", cfg.conv, dim=heads, axes=head_axes)
-        self.activation = self.child("activation", cfg.activation)
         self.state_space_fn = self.child("state_space_fn", cfg.state_space_fn)
         self.norm = self.child("norm", cfg.norm, dim=heads, axes=head_axes)
         self.output_projection = self.child(
@@ -96,32 +92,26 @@ class Mamba2(Module):
         self, x: jax.Array, /, *, positions: jax.Array | None = None, segments: jax.Array | None = None
     ) -> jax.Array:
         """``[B, T, D] → [B, T, D]``; each position knows of those before it in its segment."""
-        query = self.query_conv(self.query(x), segments=segments)
-        key = self.key_conv(self.key_projection(x), segments=segments)
-        value = self.value_conv(self.value(x), segments=segments)
+        query, key, value = (project(x, segments=segments) for project in self._projections.values())
         mixed, _ = self._mix(x, query, key, value, self._steps(x), None, segments)
         return mixed
 
     def init_cache(self, *, batch_size: int, max_length: int) -> ArrayTree:
-        """The convolutions' rows and the state, whatever the length."""
-        return {
-            "query_conv": self.query_conv.init_cache(batch_size=batch_size),
-            "key_conv": self.key_conv.init_cache(batch_size=batch_size),
-            "value_conv": self.value_conv.init_cache(batch_size=batch_size),
-            "state": jnp.zeros((batch_size, *self._state), jnp.float32),
-        }
+        """What the projections remember, and the state, whatever the length."""
+        rows = {name: project.init_cache(batch_size=batch_size) for name, project in self._projections.items()}
+        return {**rows, "state": jnp.zeros((batch_size, *self._state), jnp.float32)}
 
     @scoped
     def extend(self, x: jax.Array, cache: ArrayTree, /, *, positions: jax.Array) -> tuple[jax.Array, ArrayTree]:
         """The next ``[B, T, D]``."""
-        rows = cast("dict[str, jax.Array]", cache)
-        query, query_rows = self.query_conv.extend(self.query(x), rows["query_conv"], positions=positions)
-        key, key_rows = self.key_conv.extend(self.key_projection(x), rows["key_conv"], positions=positions)
-        value, value_rows = self.value_conv.extend(self.value(x), rows["value_conv"], positions=positions)
+        old = cast("dict[str, jax.Array]", cache)
+        made = {name: p.extend(x, old[name], positions=positions) for name, p in self._projections.items()}
+        query, key, value = (y for y, _ in made.values())
+        rows = {name: after for name, (_, after) in made.items()}
         # A step of no length neither decays the state nor adds to it.
         step = jnp.where((positions >= 0)[..., None], self._steps(x), 0.0)
-        mixed, state = self._mix(x, query, key, value, step, rows["state"], None)
-        return mixed, {"query_conv": query_rows, "key_conv": key_rows, "value_conv": value_rows, "state": state}
+        mixed, state = self._mix(x, query, key, value, step, old["state"], None)
+        return mixed, {**rows, "state": state}
 
     def _steps(self, x: jax.Array) -> jax.Array:
         step_BTN = self.step(x).astype(jnp.float32) + _row(self.step_bias.value)
@@ -137,9 +127,9 @@ class Mamba2(Module):
         state: jax.Array | None,
         segments: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
-        query = self.save_point("query", self.constrain(self.activation(query), ("batch", "seq", "kv_heads", None)))
-        key = self.save_point("key", self.constrain(self.activation(key), ("batch", "seq", "kv_heads", None)))
-        value = self.save_point("value", self.constrain(self.activation(value), ("batch", "seq", "heads", None)))
+        query = self.save_point("query", self.constrain(query, ("batch", "seq", "kv_heads", None)))
+        key = self.save_point("key", self.constrain(key, ("batch", "seq", "kv_heads", None)))
+        value = self.save_point("value", self.constrain(value, ("batch", "seq", "heads", None)))
         taken_BTNH = (value.astype(jnp.float32) * step_BTN[..., None]).astype(value.dtype)
         log_decay_BTN = -jnp.exp(_row(self.log_decay.value)) * step_BTN
         mixed, state = self.state_space_fn(query, key, taken_BTNH, log_decay_BTN, state=state, segments=segments)
@@ -148,7 +138,7 @@ class Mamba2(Module):
         return self.output_projection(self.save_point("attention", normed)), state
 
     def training_flops_per_token(self, seq_length: int, /) -> float:
-        """The projections' and convolutions', and 12 per element of the state: 2 products, forward and twice backward."""
+        """The projections', and 12 per element of the state: 2 products, forward and twice backward."""
         num_heads, state_dim, head_dim = self._state
         return super().training_flops_per_token(seq_length) + 12 * num_heads * state_dim * head_dim
 

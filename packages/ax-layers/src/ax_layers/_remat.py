@@ -1,8 +1,8 @@
 """Rematerialisation: forget a layer's intermediate values and compute them again in the backward pass.
 
 What to keep is said by name. Modules give names to the points worth it (``Module.save_point``): "layer_input", "query",
-"key", "value", "attention" (before the output projection), "attention_output", "ffn_gate", "ffn_up", "ffn_output"; of latent
-attention also "latent" and "rotary_key".
+"key", "value", "attention" (before the output projection), "attention_output", "layer_output", "ffn_gate", "ffn_up",
+"ffn_output"; of latent attention also "latent" and "rotary_key".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import ax_kernels
 import numpy as np
 from ax_config import partial_for
-from ax_layers import CausalConv, CausalLM, GatedRMSNorm, Head, Mamba2, Repeat, Residual, RMSNorm
+from ax_layers import CausalConv, CausalLM, ConvolvedProjection, GatedRMSNorm, Head, Mamba2, Repeat, Residual, RMSNorm
 
 from .weight_map import Weight, transposed
 
@@ -41,12 +41,15 @@ SIZES = {
 def model(sizes: Sizes) -> CausalLM.Config:
     """The model of these sizes; the vocabulary is left open."""
     norm = RMSNorm.Config(eps=sizes.norm_eps)
+    convolved = ConvolvedProjection.Config(conv=CausalConv.Config(width=sizes.conv_width))
     mixer = Mamba2.Config(
         num_heads=sizes.num_heads,
         head_dim=sizes.head_dim,
         state_dim=sizes.state_dim,
         num_groups=sizes.num_groups,
-        conv=CausalConv.Config(width=sizes.conv_width),
+        query=convolved,
+        key=convolved,
+        value=convolved,
         norm=GatedRMSNorm.Config(num_groups=sizes.num_groups, eps=sizes.norm_eps),
     )
     return CausalLM.Config(
@@ -64,7 +67,13 @@ def weights(sizes: Sizes) -> list[Weight]:
     # One matrix makes them all, one below the other, and one convolution works on those that have one.
     gate, value, key, query, step = _parts(values, values, keys, keys, sizes.num_heads)
     convolved = dict(zip(("value", "key", "query"), _parts(values, keys, keys), strict=True))
-    projected = {"gate": gate, "value": value, "key": key, "query": query, "step": step}
+    projected = {
+        "gate": gate,
+        "value/projection": value,
+        "key/projection": key,
+        "query/projection": query,
+        "step": step,
+    }
 
     def layer(ours: str, theirs: str, read: Callable[[np.ndarray], np.ndarray] = np.asarray) -> Weight:
         return Weight(f"layers/{ours}", f"backbone.layers.{{layer}}.{theirs}", read, layers=range(sizes.num_layers))
@@ -73,8 +82,8 @@ def weights(sizes: Sizes) -> list[Weight]:
         Weight("embedding/weight", "backbone.embeddings.weight"),
         layer("norm/scale", "norm.weight"),
         *(layer(f"layer/{name}/weight", "mixer.in_proj.weight", part) for name, part in projected.items()),
-        *(layer(f"layer/{name}_conv/weight", "mixer.conv1d.weight", part) for name, part in convolved.items()),
-        *(layer(f"layer/{name}_conv/bias", "mixer.conv1d.bias", part) for name, part in convolved.items()),
+        *(layer(f"layer/{name}/conv/weight", "mixer.conv1d.weight", part) for name, part in convolved.items()),
+        *(layer(f"layer/{name}/conv/bias", "mixer.conv1d.bias", part) for name, part in convolved.items()),
         layer("layer/log_decay", "mixer.A_log"),
         layer("layer/step_bias", "mixer.dt_bias"),
         layer("layer/skip", "mixer.D"),

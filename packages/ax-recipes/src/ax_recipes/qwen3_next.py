@@ -17,6 +17,7 @@ from ax_layers import (
     Block,
     CausalConv,
     CausalLM,
+    ConvolvedProjection,
     Gated,
     GatedDelta,
     GatedExperts,
@@ -67,12 +68,15 @@ SIZES = {"qwen3-next-80b-a3b": Sizes(48, 2_048, 16, 2, 256, 16, 128, 32, 128, 51
 def model(sizes: Sizes) -> CausalLM.Config:
     """The model of these sizes; the vocabulary is left open."""
     norm = RMSNorm.Config(eps=sizes.norm_eps, unit_offset=True)
+    convolved = ConvolvedProjection.Config(conv=CausalConv.Config(width=sizes.conv_width, use_bias=False))
     linear = GatedDelta.Config(
         num_key_heads=sizes.num_key_heads,
         key_dim=sizes.key_dim,
         num_value_heads=sizes.num_value_heads,
         value_dim=sizes.value_dim,
-        conv=CausalConv.Config(width=sizes.conv_width, use_bias=False),
+        query=convolved,
+        key=convolved,
+        value=convolved,
         norm=GatedRMSNorm.Config(gate_first=False, eps=sizes.norm_eps),
     )
     full = Attention.Config(
@@ -148,14 +152,14 @@ def weights(sizes: Sizes) -> list[Weight]:
             "linear",
             linear,
             [
-                ("attention/query/weight", "linear_attn.in_proj_qkvz.weight", query),
-                ("attention/key/weight", "linear_attn.in_proj_qkvz.weight", key),
-                ("attention/value/weight", "linear_attn.in_proj_qkvz.weight", value),
+                ("attention/query/projection/weight", "linear_attn.in_proj_qkvz.weight", query),
+                ("attention/key/projection/weight", "linear_attn.in_proj_qkvz.weight", key),
+                ("attention/value/projection/weight", "linear_attn.in_proj_qkvz.weight", value),
                 ("attention/gate/weight", "linear_attn.in_proj_qkvz.weight", gate),
                 ("attention/beta/weight", "linear_attn.in_proj_ba.weight", beta),
                 ("attention/step/weight", "linear_attn.in_proj_ba.weight", step),
                 *(
-                    (f"attention/{name}_conv/weight", "linear_attn.conv1d.weight", part)
+                    (f"attention/{name}/conv/weight", "linear_attn.conv1d.weight", part)
                     for name, part in zip(("query", "key", "value"), convolved, strict=True)
                 ),
                 ("attention/log_decay", "linear_attn.A_log", np.asarray),
