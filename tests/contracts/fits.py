@@ -35,11 +35,13 @@ from ax_layers import (
     ConvolvedProjection,
     DelayedRange,
     DenseKVCache,
+    Distillation,
     Dropless,
     Dropout,
     Embedding,
     ExpertChoiceRouter,
     FeedForward,
+    FurtherTokens,
     Gated,
     GatedDelta,
     GatedExperts,
@@ -101,10 +103,12 @@ from ax_layers.protocols import (
     Dispatch,
     Experts,
     FrequencyScaling,
+    FurtherPredictions,
     GatedArrayFn,
     GroupedMatmul,
     Initializer,
     KVCache,
+    LanguageModel,
     LogitNoise,
     OutputHead,
     PositionEmbedding,
@@ -430,6 +434,17 @@ FREQUENCY_SCALINGS: Mapping[str, FrequencyScaling] = {
 POSITION_EMBEDDINGS: Built[PositionEmbedding] = {
     "ax_layers.LearnedPositions": lambda: LearnedPositions.Config(max_length=8).build(dim=16),
     "ax_layers.SinusoidalPositions": lambda: SinusoidalPositions.Config().build(dim=16),
+}
+
+FURTHER_PREDICTIONS: Built[FurtherPredictions] = {
+    "ax_layers.FurtherTokens": lambda: FurtherTokens.Config(num_tokens=2, layer=small.block()).build(dim=16),
+}
+
+LANGUAGE_MODELS: Built[LanguageModel] = {
+    "ax_layers.CausalLM": lambda: small.lm().build(vocab_size=small.VOCAB_SIZE),
+    "ax_layers.Distillation": lambda: Distillation.Config(student=small.lm(), teacher=small.lm()).build(
+        vocab_size=small.VOCAB_SIZE
+    ),
 }
 
 INITIALIZERS: Mapping[str, Initializer] = {

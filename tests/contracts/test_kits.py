@@ -377,6 +377,36 @@ def test_position_embedding(name: str) -> None:
     np.testing.assert_allclose(embed(x, positions=rows), embed(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", fits.FURTHER_PREDICTIONS)
+def test_further_predictions(name: str) -> None:
+    further, x = fits.FURTHER_PREDICTIONS[name](), jax.random.normal(jax.random.key(1), (2, 5, 16))
+    targets = jnp.arange(10, dtype=jnp.int32).reshape(2, 5)
+    parts = pure(further)(x, x, targets, positions=None, segments=None)
+    assert len(parts) == further.num_predictions
+    for distance, part in enumerate(parts, 1):
+        assert part.hidden.shape == x.shape
+        np.testing.assert_array_equal(part.targets[:, : 5 - distance], targets[:, distance:])
+        assert bool((part.targets[:, 5 - distance :] < 0).all())
+
+
+@pytest.mark.parametrize("name", fits.LANGUAGE_MODELS)
+def test_language_model(name: str) -> None:
+    model = fits.LANGUAGE_MODELS[name]()
+    tokens = jax.random.randint(jax.random.key(1), (2, 6), 0, small.VOCAB_SIZE, jnp.int32)
+    logits = pure(model)(tokens)
+    loss, metrics = pure(model.loss)({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, train=False)
+    log_p = jax.nn.log_softmax(logits[:, :-1], axis=-1)
+    wanted = -jnp.take_along_axis(log_p, tokens[:, 1:, None], axis=-1).mean()
+    np.testing.assert_allclose([loss, metrics["loss"][0]], [wanted, wanted], rtol=1e-5)
+    assert float(metrics["loss"][1]) == 10
+    cache = model.init_cache(2, 8)
+    read, cache = pure(model.prefill)(tokens[:, :4], jnp.asarray([4, 3], jnp.int32), cache)
+    np.testing.assert_allclose(read, logits[jnp.arange(2), jnp.asarray([3, 2])], atol=1e-5)
+    read, _ = pure(model.decode)(tokens[jnp.arange(2), jnp.asarray([4, 3])], cache)
+    np.testing.assert_allclose(read, logits[jnp.arange(2), jnp.asarray([4, 3])], atol=1e-5)
+    assert model.training_flops_per_token(8) > 0
+
+
 @pytest.mark.parametrize("name", fits.FREQUENCY_SCALINGS)
 def test_frequency_scaling(name: str) -> None:
     frequencies = 10_000.0 ** -jnp.linspace(0.0, 1.0, 16)
