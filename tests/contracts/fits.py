@@ -42,6 +42,7 @@ from ax_layers import (
     ExpertChoiceRouter,
     FeedForward,
     FurtherTokens,
+    FusedQKV,
     Gated,
     GatedDelta,
     GatedExperts,
@@ -114,6 +115,7 @@ from ax_layers.protocols import (
     PositionEmbedding,
     PositionEncoding,
     Projection,
+    QKVProjection,
     RangeFn,
     Router,
     RouterLoss,
@@ -434,6 +436,10 @@ FREQUENCY_SCALINGS: Mapping[str, FrequencyScaling] = {
 POSITION_EMBEDDINGS: Built[PositionEmbedding] = {
     "ax_layers.LearnedPositions": lambda: LearnedPositions.Config(max_length=8).build(dim=16),
     "ax_layers.SinusoidalPositions": lambda: SinusoidalPositions.Config().build(dim=16),
+}
+
+QKV_PROJECTIONS: Built[QKVProjection] = {
+    "ax_layers.FusedQKV": lambda: FusedQKV.Config().build(dim=16, num_heads=4, num_kv_heads=2, head_dim=4),
 }
 
 FURTHER_PREDICTIONS: Built[FurtherPredictions] = {

@@ -377,6 +377,12 @@ def test_position_embedding(name: str) -> None:
     np.testing.assert_allclose(embed(x, positions=rows), embed(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", fits.QKV_PROJECTIONS)
+def test_qkv_projection(name: str) -> None:
+    query, key, value = pure(fits.QKV_PROJECTIONS[name]())(jnp.ones((2, 5, 16)))
+    assert (query.shape, key.shape, value.shape) == ((2, 5, 4, 4), (2, 5, 2, 4), (2, 5, 2, 4))
+
+
 @pytest.mark.parametrize("name", fits.FURTHER_PREDICTIONS)
 def test_further_predictions(name: str) -> None:
     further, x = fits.FURTHER_PREDICTIONS[name](), jax.random.normal(jax.random.key(1), (2, 5, 16))

@@ -32,6 +32,7 @@ from ._feed_forward import GatedFeedForward as GatedFeedForward
 from ._feed_forward import relu_squared as relu_squared
 from ._functional import functional as functional
 from ._further_tokens import FurtherTokens as FurtherTokens
+from ._fused_qkv import FusedQKV as FusedQKV
 from ._gated import Gated as Gated
 from ._gated_delta import GatedDelta as GatedDelta
 from ._gated_experts import GatedExperts as GatedExperts

@@ -39,6 +39,7 @@ class ModuleModel:
 
     module: LossModule
     sharder: Sharder
+    per_layer: bool = False
 
     def specs(self) -> SpecTree:
         """What the parameters will be. Where some are adapters', the others aren't learnt."""
@@ -62,7 +63,8 @@ class ModuleModel:
         """The scalar to minimise, and metrics with weights.
 
         The scalar is the module's loss plus all outputs named "aux_loss"; metrics are the module's and the summaries of
-        all modules under "path/name", averaged over layers. Nothing is random unless ``train``.
+        all modules under "path/name", averaged over layers, and if ``per_layer`` also of each as "path/name.3". Nothing is
+        random unless ``train``.
         """
         loss, (metrics, _) = self.loss_and_updates(params, batch, key=key, train=train)
         return loss, metrics
@@ -77,6 +79,9 @@ class ModuleModel:
             **metrics,
             **{name: summary.total() for name, summary in collected.summaries.items()},
         }
+        if self.per_layer:
+            for name, summary in collected.summaries.items():
+                reported.update(_by_layer(name, summary))
         aux_loss = _aux_loss(collected)
         if aux_loss is not None:
             loss = loss + aux_loss
@@ -98,6 +103,12 @@ def _assigned(params: ArrayTree, update: tuple[str, jax.Array]) -> ArrayTree:
     return {**params, name: _assigned(inner, (below, value))}
 
 
+def _by_layer(name: str, summary: Summary) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Of a summary that is stacked over layers, each layer's."""
+    means, weights = summary.mean.reshape(-1), summary.weight.reshape(-1)
+    return {f"{name}.{i}": (means[i], weights[i]) for i in range(means.size)} if summary.mean.ndim else {}
+
+
 def _aux_loss(collected: Collected) -> jax.Array | None:
     parts = [value for name, value in collected.outputs.items() if name.rsplit("/", 1)[-1] == AUX_LOSS]
     return (
@@ -107,12 +118,12 @@ def _aux_loss(collected: Collected) -> jax.Array | None:
     )
 
 
-def as_model(module: LossModule, /, *, sharder: Sharder | None = None) -> ModuleModel:
-    """``module`` for a training loop; its activations are placed by ``sharder``.
+def as_model(module: LossModule, /, *, sharder: Sharder | None = None, per_layer: bool = False) -> ModuleModel:
+    """``module`` for a training loop; its activations are placed by ``sharder``, and ``per_layer`` reports each layer too.
 
     Raises:
         TypeError: It is no Module.
     """
     if not isinstance(module, Module):
         raise TypeError(f"as_model takes a Module, got {type(module).__qualname__}")
-    return ModuleModel(module, Unsharded() if sharder is None else sharder)
+    return ModuleModel(module, Unsharded() if sharder is None else sharder, per_layer)

@@ -34,6 +34,7 @@ from .protocols import (
     KVCache,
     PositionEncoding,
     Projection,
+    QKVProjection,
     SupportsAttentionOptions,
     SupportsWindow,
 )
@@ -68,6 +69,7 @@ class Attention(Module):
         key: Buildable[Projection] = field(default_factory=Linear.Config)
         value: Buildable[Projection] = field(default_factory=Linear.Config)
         output: Buildable[Projection] = field(default_factory=Linear.Config)
+        qkv: Buildable[QKVProjection] | None = None  # in the place of query, key and value, which aren't built then
         gate: Buildable[Projection] | None = None  # opens or closes, by its sigmoid, each element before the output
         qk_norm: Buildable[ArrayFn] | None = None  # built for queries and for keys, over the head dim
         position_encoding: Buildable[PositionEncoding] = field(default_factory=lambda: partial_for(rotary))
@@ -85,15 +87,17 @@ class Attention(Module):
         self._causal, self._window, self._logit_cap = cfg.causal, cfg.window, cfg.logit_cap
         self._cache_dtype = float_dtype(cfg.cache_dtype)
         heads, kv_heads = (cfg.num_heads, cfg.head_dim), (self._num_kv_heads, cfg.head_dim)
-        self.query = self.child(
-            "query", cfg.query, in_dim=cfg.dim, out_dim=heads, in_axes=("embed",), out_axes=("heads", None)
-        )
-        self.key_projection = self.child(
-            "key", cfg.key, in_dim=cfg.dim, out_dim=kv_heads, in_axes=("embed",), out_axes=("kv_heads", None)
-        )
-        self.value = self.child(
-            "value", cfg.value, in_dim=cfg.dim, out_dim=kv_heads, in_axes=("embed",), out_axes=("kv_heads", None)
-        )
+        self.qkv: QKVProjection | None = None
+        if cfg.qkv is not None:
+            sizes = {"num_heads": cfg.num_heads, "num_kv_heads": self._num_kv_heads, "head_dim": cfg.head_dim}
+            self.qkv = self.child("qkv", cfg.qkv, dim=cfg.dim, **sizes)
+        else:
+            inward = {"in_dim": cfg.dim, "in_axes": ("embed",)}
+            to_heads = {"out_dim": heads, "out_axes": ("heads", None)}
+            to_kv_heads = {"out_dim": kv_heads, "out_axes": ("kv_heads", None)}
+            self.query = self.child("query", cfg.query, **inward, **to_heads)
+            self.key_projection = self.child("key", cfg.key, **inward, **to_kv_heads)
+            self.value = self.child("value", cfg.value, **inward, **to_kv_heads)
         self.output_projection = self.child(
             "output", cfg.output, in_dim=heads, out_dim=cfg.dim, in_axes=("heads", None), out_axes=("embed",)
         )
@@ -150,7 +154,10 @@ class Attention(Module):
         return self._combine(x, self._attend(query, keys, values, positions, key_positions, None)), cache
 
     def _project(self, x: jax.Array, positions: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
-        query, key, value = self.query(x), self.key_projection(x), self.value(x)
+        if self.qkv is not None:
+            query, key, value = self.qkv(x)
+        else:
+            query, key, value = self.query(x), self.key_projection(x), self.value(x)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         query = self.position_encoding(query, positions=positions)

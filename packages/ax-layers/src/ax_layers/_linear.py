@@ -37,6 +37,8 @@ class Linear(Module):
         )
         param_dtype: str = "float32"
         compute_dtype: str = "float32"
+        accumulation_dtype: str | None = None  # of the sums; None: the compute type
+        output_dtype: str | None = None  # None: the compute type
 
     def __init__(self, cfg: Config, /) -> None:
         super().__init__()
@@ -44,6 +46,8 @@ class Linear(Module):
         out_dim = (cfg.out_dim,) if isinstance(cfg.out_dim, int) else cfg.out_dim
         dtype = float_dtype(cfg.param_dtype)
         self._dtype = float_dtype(cfg.compute_dtype)
+        self._accumulation_dtype = float_dtype(cfg.accumulation_dtype or cfg.compute_dtype)
+        self._output_dtype = float_dtype(cfg.output_dtype or cfg.compute_dtype)
         self._num_in = len(in_dim)
         self.weight = self.param(
             "weight",
@@ -62,13 +66,18 @@ class Linear(Module):
 
     @scoped
     def __call__(self, x: jax.Array, /) -> jax.Array:
-        """``[…, *in_dim] → […, *out_dim]`` in the compute type."""
+        """``[…, *in_dim] → […, *out_dim]`` in the output type."""
         contracted = (tuple(range(x.ndim - self._num_in, x.ndim)), tuple(range(self._num_in)))
-        y = jax.lax.dot_general(x.astype(self._dtype), self.weight.value.astype(self._dtype), (contracted, ((), ())))
+        y = jax.lax.dot_general(
+            x.astype(self._dtype),
+            self.weight.value.astype(self._dtype),
+            (contracted, ((), ())),
+            preferred_element_type=self._accumulation_dtype,
+        )
         if self.bias is not None:
-            bias = self.bias.value.astype(self._dtype)
+            bias = self.bias.value.astype(y.dtype)
             y = y + bias.reshape((1,) * (y.ndim - bias.ndim) + bias.shape)
-        return y
+        return y.astype(self._output_dtype)
 
     def training_flops_per_token(self, seq_length: int, /) -> float:
         """6 per weight."""

@@ -225,6 +225,18 @@ class Module:
         context = self._context(f"summarises {name!r}")
         context.write(context.collected.summaries, name, summary)
 
+    def histogram(self, name: str, values: jax.Array, /, *, low: float, high: float, num_bins: int = 16) -> None:
+        """Report how ``values`` are spread: for each of ``num_bins`` bins between ``low`` and ``high`` the share in it.
+
+        What is outside counts for the first or the last bin. Bin ``i`` is reported as ``name[i]``, a mean like any other, so
+        that shares are right over layers, batches and hosts.
+        """
+        scaled = (values.astype(jnp.float32) - low) * (num_bins / (high - low))
+        bins = jnp.clip(jnp.floor(scaled), 0, num_bins - 1).astype(jnp.int32)
+        shares = jnp.bincount(bins.reshape(-1), length=num_bins).astype(jnp.float32) / values.size
+        for i in range(num_bins):
+            self.summarise(f"{name}[{i}]", shares[i])
+
     def output(self, name: str, value: jax.Array, /) -> None:
         """Hand out ``value`` besides what the call returns. Outputs named "aux_loss" are added to the loss."""
         context = self._context(f"outputs {name!r}")

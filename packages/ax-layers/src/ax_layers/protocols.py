@@ -278,6 +278,14 @@ class RangeFn(Protocol):
         ...
 
 
+class QKVProjection(Protocol):
+    """Queries, keys and values at once; built with ``dim``, ``num_heads``, ``num_kv_heads`` and ``head_dim``."""
+
+    def __call__(self, x: jax.Array, /) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """``[B, T, D]`` → queries ``[B, T, N, H]``, keys and values ``[B, T, K, H]``; query ``n`` meets key ``n // (N / K)``."""
+        ...
+
+
 class PositionEncoding(Protocol):
     """Tells queries and keys where they stand."""
 

@@ -80,6 +80,9 @@ class Experiment:
         mesh: Buildable[Placement] = field(default_factory=Mesh.Config)
         checkpoints: Buildable[StateStore] = field(default_factory=OrbaxCheckpointer.Config)
         max_validation_batches: int | None = field(default=None, help="how many to evaluate on; None means all")
+        per_layer_metrics: bool = field(
+            default=False, help="whether what layers report is kept of each, beside the mean"
+        )
         mesh_rules: Buildable[AnyModifier] | None = field(
             default=None, help="what changes for an accelerator; applied, and taken out, by for_accelerator"
         )
@@ -129,7 +132,7 @@ class Experiment:
         with closing(cfg.checkpoints.build(folder=folder / "checkpoints")) as checkpointer:
             trainer = cfg.trainer.build(
                 num_steps=cfg.num_steps,
-                model=as_model(self.model, sharder=mesh),
+                model=as_model(self.model, sharder=mesh, per_layer=cfg.per_layer_metrics),
                 partitioner=mesh,
                 batches=data.train(),
                 evaluators={"validation": Evaluator(lambda: data.validation(max_batches=cfg.max_validation_batches))},
