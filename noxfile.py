@@ -36,6 +36,8 @@ nox.options.error_on_missing_interpreters = True
 nox.options.sessions = ["lint", "types", "imports", "seeded", "wheels", "tests", "typed", "contracts", "loc", "e2e"]
 
 DIST = ROOT / "dist"
+MANY_COMPILATIONS = {"ax-layers"}
+"""Packages whose tests take minutes of one core."""
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 each_package = nox.parametrize("package", [nox.param(name, id=name) for name in PACKAGES])
 
@@ -84,22 +86,28 @@ def run_tests_of(session: nox.Session, package: Package) -> None:
             sdist.extractall(away, filter="data")
         folder = f"{package.module}-{package.version}"
         shutil.rmtree(Path(away, folder, "src"))
-        pytest_away(session, away, folder)
+        pytest_away(session, away, folder, at_once(session) if package.name in MANY_COMPILATIONS else ())
 
 
-def run_tests_in(session: nox.Session, folder: str, *beside: str) -> None:
+def run_tests_in(session: nox.Session, folder: str, *beside: str, workers: Sequence[str] = ()) -> None:
     """Run the tests in a folder of the tree that are no package's, in a copy of it and of the folders that it reads."""
     with tempfile.TemporaryDirectory(prefix="ax-tests-") as away:
         for each in (folder, *beside):
             shutil.copytree(ROOT / each, Path(away, each), ignore=shutil.ignore_patterns("__pycache__"))
-        pytest_away(session, away, folder)
+        pytest_away(session, away, folder, workers)
 
 
-def pytest_away(session: nox.Session, away: str, folder: str) -> None:
+def pytest_away(session: nox.Session, away: str, folder: str, workers: Sequence[str] = ()) -> None:
     """Run pytest with the workspace's settings, but where no source of ours can be imported by accident."""
     shutil.copy(ROOT / "pyproject.toml", away)
     with session.chdir(away):
-        session.run("pytest", folder, *session.posargs, env={"PYTHONPATH": None, "PYTHONSAFEPATH": "1"})
+        session.run("pytest", folder, *workers, *session.posargs, env={"PYTHONPATH": None, "PYTHONSAFEPATH": "1"})
+
+
+def at_once(session: nox.Session) -> tuple[str, ...]:
+    """Install what spreads tests over two processes, and return pytest's options for it."""
+    session.install("pytest-xdist")
+    return ("--numprocesses=2", "--dist=worksteal")
 
 
 def check_bounds_are_met(session: nox.Session, bounds: Iterable[Requirement]) -> None:
@@ -212,14 +220,15 @@ def typed(session: nox.Session) -> None:
 def contracts(session: nox.Session) -> None:
     """All wheels together: every provider fits every Protocol it is meant for, and so do strangers."""
     install(session, PACKAGES, *group("contracts"))
-    run_tests_in(session, "tests/contracts")
+    run_tests_in(session, "tests/contracts", workers=at_once(session))
 
 
 @nox.session(requires=["build"])
 def loc(session: nox.Session) -> None:
     """Features as strangers add them: right by references, and in no line of what exists. It copies this tree itself."""
     install(session, ["ax-recipes"], *group("loc"))
-    session.run("pytest", "tests/loc", *session.posargs, env={"PYTHONPATH": None, "PYTHONSAFEPATH": "1"})
+    environment = {"PYTHONPATH": None, "PYTHONSAFEPATH": "1"}
+    session.run("pytest", "tests/loc", *at_once(session), *session.posargs, env=environment)
 
 
 @nox.session(requires=["build"])

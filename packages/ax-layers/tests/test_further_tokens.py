@@ -57,7 +57,7 @@ def test_the_loss_is_the_weighted_sum_of_all_predictions(batch: dict[str, jax.Ar
         positions=None,
         segments=None,
     )
-    weight = np.asarray(params["embedding" if tied else "head"]["weight"])  # type: ignore[index]
+    weight = np.asarray(params["embedding" if tied else "head"]["weight"])
     plain, _ = functional(module)(params, None, batch["tokens"])
     wanted = nll(np.asarray(plain), np.asarray(batch["targets"]))
     np.testing.assert_allclose(metrics["loss"][0], wanted, rtol=1e-5)
