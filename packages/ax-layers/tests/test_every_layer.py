@@ -1,4 +1,4 @@
-"""No layer of the library is left out: each passes the kits, alone or as a part of what does, and on eight devices too."""
+"""No layer of the library is left out: each is tried, nearly all by the kits, alone or as a part, and on eight devices too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ DIM, VOCAB = 8, 16
 TABLES = ("test_layers", "test_attention_parts", "test_linear_attention", "test_mla", "test_moe")
 """Test files with a table of ``LAYERS``, every one of which goes through ``check_layer`` there."""
 IN_TESTS_OF_THEIR_OWN = ("CrossAttention", "DelayedRange", "Gated", "Int8Linear", "LoRA", "QuantisedLinear")
-"""Of ``test_attention_parts``, ``test_linear_attention`` and ``test_adapters``, through the same kit."""
+"""Of ``test_attention_parts``, ``test_linear_attention`` and ``test_adapters``. All through the same kit, but for ``QuantisedLinear``
+and its ``DelayedRange``: rounding has no finite differences, so they are held to numpy's rounding and to formulas."""
 
 
 def normal(*shape: int, seed: int = 0) -> jax.Array:

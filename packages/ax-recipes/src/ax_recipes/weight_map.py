@@ -1,8 +1,8 @@
 """Weight maps: which of our parameters is which tensor of a published checkpoint, and how its axes turn.
 
 A model family says it once, as a list; a layer's number stands as ``{layer}`` and an expert's as ``{expert}``. Reading is
-strict: a tensor that is missing, left over or of another shape is an error, for a wrong norm or an untransposed matrix
-trains and samples almost well.
+strict: a tensor that is missing, left over or of another size is an error. It can't tell a square matrix from its transpose,
+which trains and samples almost well: parity with the published model has to.
 
     WEIGHTS = [
         Weight("embedding/weight", "model.embed_tokens.weight"),
