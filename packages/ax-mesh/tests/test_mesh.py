@@ -109,6 +109,30 @@ def test_shard_map_gives_each_device_its_shard() -> None:
     np.testing.assert_array_equal(same, q)
 
 
+def test_a_sharded_call_over_one_name_leaves_the_others_to_the_compiler() -> None:
+    """And within it, constraints and further calls see the axes that are left."""
+    mesh = _mesh(data=2, fsdp=2, tensor=2)
+    axes = ("batch", None, "heads")
+
+    def inner(x: jax.Array) -> jax.Array:
+        assert x.shape == (4, 4, 3)  # of the outer call's (4, 4, 6)
+        return x * float(jax.lax.psum(1, "tensor"))
+
+    def outer(x: jax.Array) -> jax.Array:
+        assert x.shape == (4, 4, 6)  # of (16, 4, 6)
+        assert mesh.split([axes], [x.shape]) == {"heads": ("tensor",)}
+        x = mesh.constrain(x + jax.lax.axis_index(("data", "fsdp")).astype(x.dtype), axes)
+        return mesh.shard_map(inner, in_axes=[axes], out_axes=axes)(x)
+
+    x = jax.random.normal(jax.random.key(0), (16, 4, 6))
+    assert mesh.split([axes], [x.shape]) == {"batch": ("data", "fsdp"), "heads": ("tensor",)}
+    with mesh.activate():
+        y = jax.jit(mesh.shard_map(outer, in_axes=[axes], out_axes=axes, over=["batch"]))(x)
+    np.testing.assert_allclose(y, 2 * (np.asarray(x) + np.repeat(np.arange(4), 4)[:, None, None]), rtol=1e-5)
+    alone = mesh.shard_map(jnp.tanh, in_axes=[(None, None, "seq")], out_axes=(None, None, "seq"), over=["seq"])
+    np.testing.assert_array_equal(alone(x), jnp.tanh(x))  # "seq" isn't split: nothing is done by shards
+
+
 def test_a_name_means_one_split_throughout_a_sharded_call() -> None:
     """The batch has taken the axis that the weight's "embed" would take alone: both see the whole "embed"."""
     mesh = _mesh(fsdp=8)

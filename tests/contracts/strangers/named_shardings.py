@@ -16,8 +16,8 @@ R = TypeVar("R")
 RULES = {"batch": "row", "embed": "column"}
 
 
-def _spec(axes: Axes) -> PartitionSpec:
-    return PartitionSpec(*(RULES.get(name or "") for name in axes))
+def _spec(axes: Axes, over: Sequence[str] = tuple(RULES)) -> PartitionSpec:
+    return PartitionSpec(*(RULES.get(name) if name in over else None for name in axes))
 
 
 class NamedShardings:
@@ -40,18 +40,34 @@ class NamedShardings:
         return nullcontext()
 
     def constrain(self, x: jax.Array, axes: Axes, /) -> jax.Array:
-        constrained: jax.Array = jax.lax.with_sharding_constraint(x, NamedSharding(self._mesh, _spec(axes)))
+        around = jax.sharding.get_abstract_mesh()
+        mesh = around if around.manual_axes else self._mesh
+        spec = _spec(axes, [name for name, axis in RULES.items() if axis not in around.manual_axes])
+        constrained: jax.Array = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
         return constrained
 
     def shard_map(
-        self, fn: Callable[P, R], /, *, in_axes: Sequence[Axes], out_axes: Axes | Sequence[Axes]
+        self,
+        fn: Callable[P, R],
+        /,
+        *,
+        in_axes: Sequence[Axes],
+        out_axes: Axes | Sequence[Axes],
+        over: Sequence[str] | None = None,
     ) -> Callable[P, R]:
+        names = tuple(RULES) if over is None else tuple(name for name in RULES if name in over)
         one_result = all(isinstance(axes, str | None) for axes in out_axes)
         return jax.shard_map(
             fn,
             mesh=self._mesh,
-            in_specs=tuple(map(_spec, in_axes)),
-            out_specs=_spec(cast("Axes", out_axes))
+            in_specs=tuple(_spec(axes, names) for axes in in_axes),
+            out_specs=_spec(cast("Axes", out_axes), names)
             if one_result
-            else tuple(map(_spec, cast("Sequence[Axes]", out_axes))),
+            else tuple(_spec(axes, names) for axes in cast("Sequence[Axes]", out_axes)),
+            axis_names={RULES[name] for name in names},
+            check_vma=False,
         )
+
+    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> dict[str, tuple[str, ...]]:
+        assert len(in_axes) == len(shapes)
+        return {name: (RULES[name],) for axes in in_axes for name in axes if name in RULES}

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -25,7 +25,17 @@ class Unsharded:
         return x
 
     def shard_map(
-        self, fn: Callable[P, R], /, *, in_axes: Sequence[Axes], out_axes: Axes | Sequence[Axes]
+        self,
+        fn: Callable[P, R],
+        /,
+        *,
+        in_axes: Sequence[Axes],
+        out_axes: Axes | Sequence[Axes],
+        over: Sequence[str] | None = None,
     ) -> Callable[P, R]:
         """``fn`` itself: the one shard is the whole."""
         return fn
+
+    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> Mapping[str, tuple[str, ...]]:
+        """Nothing is split."""
+        return {}

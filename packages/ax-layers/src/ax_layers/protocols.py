@@ -31,9 +31,25 @@ class Sharder(Protocol):
         ...
 
     def shard_map(
-        self, fn: Callable[P, R], /, *, in_axes: Sequence[Axes], out_axes: Axes | Sequence[Axes]
+        self,
+        fn: Callable[P, R],
+        /,
+        *,
+        in_axes: Sequence[Axes],
+        out_axes: Axes | Sequence[Axes],
+        over: Sequence[str] | None = None,
     ) -> Callable[P, R]:
-        """``fn`` run on each device's own shard, for code that the compiler can't partition (kernels)."""
+        """``fn`` run on each device's own shard, for code that the compiler can't partition (kernels), or that sends by itself.
+
+        ``over`` are the names along which the arrays are split for it; along all others the compiler goes on to partition
+        ``fn``, which may ``constrain`` and ``shard_map`` in its turn. None: along all.
+        """
+        ...
+
+    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> Mapping[str, tuple[str, ...]]:
+        """How ``shard_map`` would split each name of such arrays: what the collectives of ``jax.lax`` take as ``axis_name``
+        within it, from slow to fast links. Names that aren't split are left out.
+        """
         ...
 
 

@@ -93,17 +93,24 @@ class Mesh:
         choices = self._resolve(axes, x.shape, f"an activation with the axes {tuple(axes)}")
         if self._only_device is not None:
             return x
-        constrained: jax.Array = jax.lax.with_sharding_constraint(x, self._sharding(choices))
+        constrained: jax.Array = jax.lax.with_sharding_constraint(x, NamedSharding(self._current(), _spec(choices)))
         return constrained
 
     def shard_map(
-        self, fn: Callable[P, R], /, *, in_axes: Sequence[Axes], out_axes: Axes | Sequence[Axes]
+        self,
+        fn: Callable[P, R],
+        /,
+        *,
+        in_axes: Sequence[Axes],
+        out_axes: Axes | Sequence[Axes],
+        over: Sequence[str] | None = None,
     ) -> Callable[P, R]:
         """``fn`` run on each device's own shard of its arrays, one entry of ``in_axes`` for each.
 
         A logical name is split in one way throughout the call, and a mesh axis serves one name. Names that occur in
         ``out_axes`` alone aren't split. Values that ``fn`` returns must not differ between devices along mesh axes that
-        its results' names aren't split over.
+        its results' names aren't split over. With ``over``, arrays are split along those names alone, and the compiler
+        goes on to partition ``fn`` along all other mesh axes; calls may be nested.
         """
         if self._only_device is not None:
             return fn
@@ -112,24 +119,34 @@ class Mesh:
             arrays = cast("tuple[jax.Array, ...]", args)
             if kwargs or len(arrays) != len(in_axes):
                 raise TypeError(f"takes {len(in_axes)} arrays by position, got {len(arrays)} and {sorted(kwargs)}")
-            split = names_to_mesh_axes(in_axes, [x.shape for x in arrays], self._resolve)
+            split = self.split(in_axes, [x.shape for x in arrays])
+            if over is not None:
+                split = {name: axes for name, axes in split.items() if name in over}
+                if not split:
+                    return fn(*args, **kwargs)
 
             def spec(axes: Axes) -> PartitionSpec:
                 return PartitionSpec(*(split.get(name) if name is not None else None for name in axes))
 
             one_result = not out_axes or isinstance(out_axes[0], str) or out_axes[0] is None
+            manual = self._free() if over is None else (axis for axes in split.values() for axis in axes)
             run: Callable[..., R] = jax.shard_map(
                 fn,
-                mesh=self._mesh,
+                mesh=self._current(),
                 in_specs=tuple(spec(axes) for axes in in_axes),
                 out_specs=spec(cast("Axes", out_axes))
                 if one_result
                 else tuple(spec(axes) for axes in cast("Sequence[Axes]", out_axes)),
+                axis_names=set(manual),
                 check_vma=False,  # Kernels don't tell how their results vary over the mesh.
             )
             return run(*arrays)
 
         return sharded
+
+    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> Mapping[str, tuple[str, ...]]:
+        """The mesh axes over which ``shard_map`` would split each name; names that aren't split are left out."""
+        return {} if self._only_device is not None else names_to_mesh_axes(in_axes, shapes, self._resolve)
 
     def describe(self, specs: object, /) -> str:
         """A table of every parameter: its form, its sharding, bytes on each device, what is whole and why."""
@@ -149,12 +166,22 @@ class Mesh:
         return self._resolve(leaf.axes, leaf.shape, path)
 
     def _resolve(self, axes: Axes, shape: Sequence[int], what: str) -> tuple[DimChoice, ...]:
-        return choose(axes, shape, rules=self._rules, mesh=self._axes, indivisible=self._indivisible, what=what)
+        return choose(axes, shape, rules=self._rules, mesh=self._free(), indivisible=self._indivisible, what=what)
+
+    def _free(self) -> dict[str, int]:
+        """The axes that code here may still be split over: within a ``shard_map``, those that it isn't over."""
+        taken = jax.sharding.get_abstract_mesh().manual_axes
+        return {name: size for name, size in self._axes.items() if name not in taken}
+
+    def _current(self) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
+        """What shardings refer to here: within a ``shard_map`` JAX wants the mesh as that call left it."""
+        around = jax.sharding.get_abstract_mesh()
+        return around if around.manual_axes else self._mesh
 
     def _sharding(self, choices: Sequence[DimChoice]) -> Sharding:
         if self._only_device is not None:
             return SingleDeviceSharding(self._only_device)
-        return NamedSharding(self._mesh, PartitionSpec(*(_entry(choice.mesh_axes) for choice in choices)))
+        return NamedSharding(self._mesh, _spec(choices))
 
     def _put(self, name: str, array: np.ndarray) -> jax.Array:
         if array.ndim == 0:
@@ -174,6 +201,10 @@ def _is_spec(x: object) -> bool:
 
 def _name(path: tuple[object, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _spec(choices: Sequence[DimChoice]) -> PartitionSpec:
+    return PartitionSpec(*(_entry(choice.mesh_axes) for choice in choices))
 
 
 def _entry(mesh_axes: tuple[str, ...]) -> str | tuple[str, ...] | None:

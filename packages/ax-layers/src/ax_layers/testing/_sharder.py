@@ -34,3 +34,29 @@ def check_sharder(
     )
     grad = jax.jit(jax.grad(lambda x: by_shards(x, x).sum()))(x)
     np.testing.assert_allclose(grad, 2 * x, rtol=1e-6, err_msg="the gradient through shard_map")
+
+    split = sharder.split([names], [shape])
+
+    def counted(x: jax.Array) -> jax.Array:
+        for name, size, whole in zip(names, x.shape, shape, strict=True):
+            parts = jax.lax.psum(1, split.get(name or "", ()))
+            assert size * parts == whole, f"split says {name!r} has {parts} parts, shard_map gives {size} of {whole}"
+        return x * 2
+
+    doubled = sharder.shard_map(counted, in_axes=[names], out_axes=names)
+    np.testing.assert_array_equal(jax.jit(doubled)(x), 2 * x, err_msg="shard_map of an array that split describes")
+
+    first = names[0]
+    placed = (None, *names[1:])
+
+    def half_by_hand(x: jax.Array) -> jax.Array:
+        total: jax.Array = jax.lax.psum(x.sum(axis=0), split.get(first or "", ()))
+        return sharder.constrain(jnp.tanh(x), placed) + total[None]
+
+    by_first = sharder.shard_map(half_by_hand, in_axes=[names], out_axes=names, over=[n for n in (first,) if n])
+    np.testing.assert_allclose(
+        jax.jit(by_first)(x),
+        jnp.tanh(x) + x.sum(axis=0)[None],
+        rtol=1e-5,
+        err_msg="shard_map over the first name alone",
+    )
