@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ._failure import explained
+from ._mesh import mesh
 
 _PROMPT = "class Node:\n    def __init__(self, name):\n        self."
 
@@ -19,6 +20,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     help="Train language models with JAX, on any accelerator.\n\nBegin with `ax train`: it needs no arguments.",
 )
+
+app.add_typer(mesh)
 
 
 @app.command()
