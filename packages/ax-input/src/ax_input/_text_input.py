@@ -52,6 +52,11 @@ class TextInput:
         seed: int = field(default=0, help="chooses the held-out documents and the order")
         shuffle: bool = field(default=True, help="a new order every epoch; else the order of the files")
 
+        def batch_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+            """The shapes and dtypes of the arrays of a batch, over all processes; for that nothing need be read."""
+            shape = (self.batch_size, self.seq_length)
+            return {name: (shape, np.dtype(np.int32)) for name in ("tokens", "targets")}
+
     def __init__(
         self,
         cfg: Config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import ax_layers.protocols
 import jax
@@ -54,6 +54,15 @@ class Pipeline(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsBatchShapes(Protocol):
+    """The config of a ``Pipeline`` that knows its batches before anything is read."""
+
+    def batch_shapes(self) -> Mapping[str, tuple[tuple[int, ...], np.dtype]]:
+        """The shape and the dtype of each array of a batch, over all processes; the first dim is the batch."""
+        ...
+
+
 class Placement(Partitioner, Sharder, Protocol):
     """The devices, for the trainer and for the layers at once."""
 
@@ -94,4 +103,13 @@ class Loop(Protocol):
 
     def run(self) -> Outcome:
         """Train; returns with everything saved."""
+        ...
+
+
+@runtime_checkable
+class SupportsLowering(Protocol):
+    """A ``Loop`` whose step can be traced without being run."""
+
+    def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct], /) -> jax.stages.Lowered:
+        """The step for a described batch; touches no device."""
         ...

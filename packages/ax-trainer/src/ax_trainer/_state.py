@@ -60,7 +60,7 @@ def _like_params(optimizer: Optimizer, opt_state: object, params: object, whole:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=param.sharding) if mirrors else whole(leaf)
 
     return optax.tree.map_params(
-        optimizer,
+        lambda params: jax.eval_shape(optimizer.init, params),  # optax would make the counters: arrays, on some device
         placed,
         opt_state,
         params,
