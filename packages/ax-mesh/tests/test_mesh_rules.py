@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
-
-import jax
 import pytest
 from ax_config import MissingFieldError, NoMatchError, chain, explain, setting
 from ax_config.testing import check_config, check_modifier
-from ax_mesh import ACCELERATORS, Mesh, MeshRules, accelerator_name
-
-
-@dataclass(frozen=True)
-class Device:
-    """As much of a device as its name comes from."""
-
-    device_kind: str
-    platform: str = "tpu"
-
+from ax_mesh import Mesh, MeshRules
 
 RULES = MeshRules(
     rules={
@@ -55,11 +42,3 @@ def test_what_a_rule_set_says_so() -> None:
     (step, *_) = explain(config, "axes").steps
     assert [who.partition("(")[0] for who in step.by] == ["Setting", "MeshRules"]
     assert "accelerator='h100-64'" in step.by[1]
-
-
-def test_devices_are_named_by_kind_and_number() -> None:
-    assert accelerator_name(jax.devices()[:1]) == "cpu-1"
-    lite = cast("jax.Device", Device("TPU v5 lite"))
-    assert accelerator_name([lite] * 256) == "v5e-256"
-    assert accelerator_name([cast("jax.Device", Device("NVIDIA H100 80GB HBM3"))] * 8) == "h100-8"
-    assert len({row.name for row in ACCELERATORS}) == len(ACCELERATORS)

@@ -16,7 +16,7 @@ EFFECTIVE = goldens()
 
 
 def test_effective_configs_are_golden(golden: Golden) -> None:
-    assert len(EFFECTIVE) == 10 * len(CATALOGUE)
+    assert len(EFFECTIVE) == 12 * len(CATALOGUE)
     golden.check_all(EFFECTIVE)
 
 

@@ -6,6 +6,8 @@ those names fall onto them.
 
 from ._accelerators import ACCELERATORS as ACCELERATORS
 from ._accelerators import Accelerator as Accelerator
+from ._accelerators import AcceleratorGroup as AcceleratorGroup
+from ._accelerators import accelerator_group as accelerator_group
 from ._accelerators import accelerator_name as accelerator_name
 from ._mesh import Mesh as Mesh
 from ._mesh_rules import MeshRules as MeshRules

@@ -34,8 +34,8 @@ def peak_flops(device: jax.Device, /) -> PeakFlops:
     Host devices made by ``--xla_force_host_platform_device_count`` share the same cores: all are measured at work.
     """
     row = find_accelerator(device)
-    if row is not None:
-        return PeakFlops(row.teraflops * 1e12 / row.devices_per_chip, measured=False)
+    if row is not None and row.bf16_teraflops is not None:
+        return PeakFlops(row.bf16_teraflops * 1e12 / row.devices_per_chip, measured=False)
     together = jax.local_devices(backend="cpu") if device.platform == "cpu" else [device]
     return PeakFlops(_measure(together), measured=True)
 

@@ -60,6 +60,6 @@ def effective(name: str, *, on: str, num_steps: int | None = None) -> Experiment
 
 
 def goldens() -> dict[str, Callable[[], Experiment.Config]]:
-    """Every recipe's effective config on one CPU device and on eight of every accelerator, as ``recipe/accelerator``."""
-    accelerators = ["cpu-1", *(f"{row.name}-8" for row in ACCELERATORS)]
+    """Every recipe's effective config on one host of every accelerator, as ``recipe/accelerator``."""
+    accelerators = [row.one_host for row in ACCELERATORS]
     return {f"{name}/{on}": partial(effective, name, on=on) for name in CATALOGUE for on in accelerators}

@@ -133,7 +133,7 @@ def mesh_rules() -> MeshRules:
     return MeshRules(
         rules={
             "cpu-*": chain(),
-            **{f"{kind}-*": fast for kind in ("h100", "h200", "b200", "v5p", "tpu7x")},
+            **{f"{kind}-*": fast for kind in ("h100", "h200", "b200", "gb200", "v5p", "tpu7x", "trn2")},
             **{f"{kind}-*": lean for kind in ("a100", "v4", "v5e", "v6e")},
         }
     )
