@@ -129,8 +129,8 @@ def test_a_sharded_call_over_one_name_leaves_the_others_to_the_compiler() -> Non
     with mesh.activate():
         y = jax.jit(mesh.shard_map(outer, in_axes=[axes], out_axes=axes, over=["batch"]))(x)
     np.testing.assert_allclose(y, 2 * (np.asarray(x) + np.repeat(np.arange(4), 4)[:, None, None]), rtol=1e-5)
-    alone = mesh.shard_map(jnp.tanh, in_axes=[(None, None, "seq")], out_axes=(None, None, "seq"), over=["seq"])
-    np.testing.assert_array_equal(alone(x), jnp.tanh(x))  # "seq" isn't split: nothing is done by shards
+    alone = mesh.shard_map(jnp.tanh, in_axes=[(None, None, "norm")], out_axes=(None, None, "norm"), over=["norm"])
+    np.testing.assert_array_equal(alone(x), jnp.tanh(x))  # "norm" isn't split: nothing is done by shards
 
 
 def test_a_name_means_one_split_throughout_a_sharded_call() -> None:
@@ -191,7 +191,7 @@ def test_describe_tells_where_everything_is_and_why() -> None:
     assert "embed: 6 can't be split 4 ways over fsdp" in odd
     assert "float32[3,16,32]" in weight
     assert "1,536" in weight
-    assert "layers: a rule keeps it whole | mlp: the mesh isn't split along tensor" in weight
+    assert "layers: the mesh isn't split along pipeline | mlp: the mesh isn't split along tensor" in weight
     assert total == (
         "2 parameters, 6,168 bytes; on each of the 8 devices (data=2, fsdp=4) 1,560 bytes, 24 of them replicated"
     )

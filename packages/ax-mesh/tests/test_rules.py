@@ -58,27 +58,51 @@ def test_the_first_rule_that_fits_wins() -> None:
     assert _choose(("mlp",), (16,), rules) == [("data", "fsdp")]
     assert _choose(("mlp",), (6,), rules) == [("tensor",)]
     assert _choose(("mlp",), (5,), rules) == [()]
-    assert _choose(("embed", "mlp"), (8, 16), rules) == [("fsdp",), ("tensor",)]
+    assert _choose(("embed", "mlp"), (8, 16), rules) == [(), ("data", "fsdp")]
+
+
+def test_of_two_names_the_one_whose_rule_stands_first_gets_the_mesh_axis() -> None:
+    heads_first: tuple[Rule, ...] = (("heads", "tensor"), ("seq", "tensor"))
+    assert _choose(("seq", "heads"), (8, 4), heads_first) == [(), ("tensor",)]
+    assert _choose(("seq", "heads"), (8, 4), heads_first[::-1]) == [("tensor",), ()]
+    assert _choose(("seq", "heads"), (8, 3), heads_first, "replicate") == [("tensor",), ()]
+    assert _choose(("heads", "heads"), (8, 4), heads_first) == [("tensor",), ()]  # within a rule, the first dim
+
+
+def test_a_rule_is_never_applied_in_part() -> None:
+    rules: tuple[Rule, ...] = (("batch", ("data", "fsdp")), ("batch", "data"))
+    assert _choose(("batch",), (6,), rules) == [("data",)]
+    with pytest.raises(
+        ShardingRuleError, match=r"3 can't be split 8 ways over data\+fsdp; 3 can't be split 2 ways over data\. "
+    ):
+        _choose(("batch",), (3,), rules)
 
 
 def test_the_default_rules() -> None:
     assert _choose(("batch", "seq", "embed"), (8, 5, 12)) == [("data", "fsdp"), (), ()]
+    assert _choose(("batch", "seq", None), (8, 6, 12)) == [("data", "fsdp"), ("tensor",), ()]
+    assert _choose(("batch", "seq", "heads", None), (8, 6, 4, 5)) == [("data", "fsdp"), (), ("tensor",), ()]
     assert _choose(("layers", "embed", "heads", None), (3, 12, 4, 5)) == [(), ("fsdp",), ("tensor",), ()]
     assert _choose(("vocab", "embed"), (10, 12)) == [("tensor",), ("fsdp",)]
     assert _choose(("expert", "embed", "mlp"), (3, 12, 4)) == [(), ("fsdp",), ("tensor",)]  # this mesh has no such axis
 
 
-def test_experts_are_split_over_a_mesh_axis_of_their_own() -> None:
-    mesh = {"fsdp": 4, "expert": 2}
-    choices = choose(
-        ("layers", "expert", "embed", "mlp"),
-        (3, 8, 12, 4),
-        rules=DEFAULT_RULES,
-        mesh=mesh,
-        indivisible="error",
-        what="experts/w",
-    )
-    assert [choice.mesh_axes for choice in choices] == [(), ("expert",), ("fsdp",), ()]
+@pytest.mark.parametrize(
+    ("mesh", "axes", "want"),
+    [
+        ({"fsdp": 4, "expert": 2}, ("layers", "expert", "embed", "mlp"), [(), ("expert",), ("fsdp",), ()]),
+        ({"fsdp": 4, "expert": 2}, ("batch", "seq", None), [("fsdp", "expert"), (), ()]),
+        ({"fsdp": 4, "expert": 2}, ("batch", "expert", None), [("fsdp",), ("expert",), ()]),
+        ({"sequence": 2, "tensor": 2}, ("batch", "seq", None), [(), ("sequence", "tensor"), ()]),
+        ({"sequence": 2, "tensor": 2}, ("batch", "seq", "heads"), [(), ("sequence",), ("tensor",)]),
+        ({"pipeline": 2, "fsdp": 4}, ("layers", "embed", "mlp"), [("pipeline",), ("fsdp",), ()]),
+    ],
+)
+def test_the_default_rules_know_every_axis(
+    mesh: dict[str, int], axes: tuple[str, ...], want: list[tuple[str, ...]]
+) -> None:
+    choices = choose(axes, (8,) * len(axes), rules=DEFAULT_RULES, mesh=mesh, indivisible="error", what="x")
+    assert [choice.mesh_axes for choice in choices] == want
 
 
 def test_a_dim_that_divides_nowhere_is_an_error_or_replicated() -> None:

@@ -1,9 +1,11 @@
 """Rules from the logical names of an array's dims to the axes of a mesh.
 
 A rule is ``(logical name, mesh axes)``; the mesh axes are one name, several, or None for "whole on every device". Rules
-are ordered, and a logical name may have several: for each dim, from the first on, the first rule that fits wins. It fits
-when none of its mesh axes serves an earlier dim of the same array, and their sizes' product divides the dim. Mesh axes of
-size 1, and those the mesh lacks, are passed over: one page of rules serves every mesh.
+are ordered by priority, and a logical name may have several. From the first rule on, each takes its mesh axes for the
+array's first dim of its name that no earlier rule has placed, if it fits: none of its mesh axes may be taken, and their
+sizes' product must divide the dim; a rule is never applied in part. So of two names that want one mesh axis the one whose
+rule stands first gets it, whichever dim comes first. Mesh axes of size 1, and those the mesh lacks, are passed over: one page
+of rules serves every mesh.
 """
 
 from __future__ import annotations
@@ -11,26 +13,36 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Rule: TypeAlias = tuple[str, str | tuple[str, ...] | None]
 Indivisible: TypeAlias = Literal["replicate", "error"]
 
 DEFAULT_RULES: tuple[Rule, ...] = (
+    ("expert", "expert"),
+    ("batch", ("data", "fsdp", "expert")),
     ("batch", ("data", "fsdp")),
-    ("embed", "fsdp"),
+    ("layers", "pipeline"),
     ("vocab", "tensor"),
     ("mlp", "tensor"),
     ("heads", "tensor"),
     ("kv_heads", "tensor"),
-    ("expert", "expert"),
+    ("seq", ("sequence", "tensor")),
+    ("seq", "sequence"),
+    ("seq", None),
+    ("embed", "fsdp"),
     ("head_dim", None),
     ("norm", None),
-    ("seq", None),
-    ("layers", None),
 )
-"""Data parallel over ``data`` and ``fsdp``, parameters split over ``fsdp``, and over ``tensor`` and ``expert`` where the mesh has them."""
+"""Every kind of parallelism, where the mesh has its axis.
+
+Data parallel over ``data`` and ``fsdp``; parameters split over ``fsdp`` (ZeRO-3, Rajbhandari et al. 2019, arXiv:1910.02054; with
+both axes hybrid: a copy for each group) and ``tensor`` (Shoeybi et al. 2019, arXiv:1909.08053). Where no heads, inner dim or
+vocabulary take ``tensor``, as at norms and along the residual stream, the sequence does (Korthikanti et al. 2022,
+arXiv:2205.05198). Experts are split over ``expert``, along which everything else is data parallel; the sequence over
+``sequence``, stacked layers over ``pipeline``.
+"""
 
 _KNOWN_MESH_AXES = ("data", "fsdp", "tensor", "sequence", "expert", "pipeline")
 
@@ -59,29 +71,39 @@ def choose(
 ) -> tuple[DimChoice, ...]:
     """The choice for each dim of an array of ``shape`` whose dims are called ``axes``, on a mesh of these axis sizes.
 
-    A dim whose every candidate fails only because sizes don't divide is replicated or an error, as ``indivisible`` says.
+    A dim that no rule fits, one of them because sizes don't divide, is whole on every device or an error, as
+    ``indivisible`` says.
     ``what`` names the array in errors. Raises ShardingRuleError.
     """
     if len(axes) != len(shape):
         raise ShardingRuleError(f"{what}: its shape {tuple(shape)} has {len(shape)} dims, its axes {tuple(axes)} don't")
-    by_name: dict[str, list[tuple[str, ...]]] = {}
-    for name, target in rules:
-        by_name.setdefault(name, []).append(_as_tuple(target))
-    used: dict[str, int] = {}
-    choices = []
-    for dim, (logical, size) in enumerate(zip(axes, shape, strict=True)):
-        if logical is None:
-            choices.append(DimChoice((), "the dim has no name"))
-            continue
-        if logical not in by_name:
+    rules = [(name, _as_tuple(target)) for name, target in rules]
+    known = dict.fromkeys(name for name, _ in rules)
+    for dim, logical in enumerate(axes):
+        if logical is not None and logical not in known:
             raise ShardingRuleError(
-                f"{what}: dim {dim} is called {logical!r}, for which there is no rule ({_nearest(logical, by_name)}). "
+                f"{what}: dim {dim} is called {logical!r}, for which there is no rule ({_nearest(logical, known)}). "
                 f'Add ("{logical}", None) to the rules to keep it whole'
             )
-        choice = _choose_dim(size, by_name[logical], used, mesh, indivisible, f"{what}: dim {dim} ({logical!r})")
-        used |= dict.fromkeys(choice.mesh_axes, dim)
-        choices.append(choice)
-    return tuple(choices)
+    dims = [_Dim(size) for size in shape]
+    taken: dict[str, int] = {}
+    for name, target in rules:
+        for dim, logical in enumerate(axes):
+            if logical == name and dims[dim].chosen is None:
+                dims[dim].offer(target, mesh, taken)
+                taken |= dict.fromkeys(dims[dim].chosen or (), dim)
+    for dim, state in enumerate(dims):
+        if state.chosen is None and state.indivisible and indivisible == "error":
+            raise ShardingRuleError(
+                f"{what}: dim {dim} ({axes[dim]!r}) fits none of its rules: {'; '.join(state.tried)}. Change the size or the "
+                'mesh, add a rule that fits, or set indivisible="replicate" to keep such dims whole on every device'
+            )
+    return tuple(
+        DimChoice((), "the dim has no name")
+        if logical is None
+        else DimChoice(state.chosen or (), "; ".join(state.tried))
+        for logical, state in zip(axes, dims, strict=True)
+    )
 
 
 def check_rules(rules: Iterable[Rule], mesh: Iterable[str]) -> None:
@@ -96,41 +118,33 @@ def check_rules(rules: Iterable[Rule], mesh: Iterable[str]) -> None:
                 )
 
 
-def _choose_dim(
-    size: int,
-    candidates: list[tuple[str, ...]],
-    used: Mapping[str, int],
-    mesh: Mapping[str, int],
-    indivisible: Indivisible,
-    what: str,
-) -> DimChoice:
-    """The first of ``candidates`` that fits a dim of ``size``; ``used`` maps mesh axes to the dims they serve already."""
-    tried: list[str] = []
-    divides = True
-    for candidate in candidates:
-        present = tuple(axis for axis in candidate if mesh.get(axis, 1) > 1)
-        named = "+".join(candidate)
-        if not candidate:
-            return DimChoice((), "; ".join([*tried, "a rule keeps it whole"]))
-        if not present:
-            tried.append(f"the mesh isn't split along {named}")
-            continue
-        taken = [axis for axis in present if axis in used]
+@dataclass
+class _Dim:
+    """A dim on its way through the rules: what it was given, and why not what it was offered before."""
+
+    size: int
+    chosen: tuple[str, ...] | None = None
+    tried: dict[str, None] = field(default_factory=dict)
+    """In order; what two rules fail for alike is told once."""
+    indivisible: bool = False
+
+    def offer(self, target: tuple[str, ...], mesh: Mapping[str, int], taken: Mapping[str, int]) -> None:
+        """Take the mesh axes of a rule if they fit; ``taken`` maps mesh axes to the dims that they serve already."""
+        present = tuple(axis for axis in target if mesh.get(axis, 1) > 1)
         ways = math.prod(mesh[axis] for axis in present)
-        if taken:
-            tried.append(f"{taken[0]} serves dim {used[taken[0]]} already")
-        elif size % ways != 0:
-            divides = False
-            tried.append(f"{size} can't be split {ways} ways over {'+'.join(present)}")
+        served = [f"{axis} serves dim {taken[axis]} already" for axis in present if axis in taken]
+        if not target:
+            self.chosen = ()
+            self.tried["a rule keeps it whole"] = None
+        elif not present:
+            self.tried[f"the mesh isn't split along {'+'.join(target)}"] = None
+        elif served:
+            self.tried[served[0]] = None
+        elif self.size % ways != 0:
+            self.indivisible = True
+            self.tried[f"{self.size} can't be split {ways} ways over {'+'.join(present)}"] = None
         else:
-            return DimChoice(present, "; ".join(tried))
-    reason = "; ".join(tried)
-    if not divides and indivisible == "error":
-        raise ShardingRuleError(
-            f"{what} fits none of its rules: {reason}. Change the size or the mesh, add a rule that fits, or set "
-            'indivisible="replicate" to keep such dims whole on every device'
-        )
-    return DimChoice((), reason)
+            self.chosen = present
 
 
 def _as_tuple(target: str | tuple[str, ...] | None) -> tuple[str, ...]:
