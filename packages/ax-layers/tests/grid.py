@@ -1,7 +1,8 @@
-"""Two rows by four columns of devices, over which arrays are split by the names of their dims."""
+"""Devices in a grid, two rows by four columns unless told otherwise, over which arrays are split by the names of their dims."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec, TypeVar, cast
@@ -14,24 +15,28 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Logical name, then the mesh axis that it is split over: the usual ones, so that every kind of split is met.
-RULES = {
-    "batch": "rows",
-    "embed": "rows",
-    "expert": "columns",
-    "vocab": "columns",
-    "heads": "columns",
-    "kv_heads": "columns",
-    "mlp": "columns",
+# Logical name, then the mesh axes that it is split over: the usual ones, so that every kind of split is met.
+RULES: Mapping[str, tuple[str, ...]] = {
+    "batch": ("rows",),
+    "embed": ("rows",),
+    "expert": ("columns",),
+    "vocab": ("columns",),
+    "heads": ("columns",),
+    "kv_heads": ("columns",),
+    "mlp": ("columns",),
 }
 
 
 class Grid:
-    """Fits ``Sharder``. Of two dims for one mesh axis the first gets it; dims that a split doesn't divide stay whole."""
+    """Fits ``Sharder``. Of two dims for one mesh axis the first gets it, and the other is split over the rest of its own; dims that
+    a split doesn't divide stay whole."""
 
-    def __init__(self) -> None:
-        auto = (AxisType.Auto, AxisType.Auto)
-        self._mesh = jax.make_mesh((2, 4), ("rows", "columns"), axis_types=auto)
+    def __init__(
+        self, axes: Mapping[str, int] | None = None, rules: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        axes = {"rows": 2, "columns": 4} if axes is None else axes
+        self._rules = RULES if rules is None else rules
+        self._mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
     def shardings(self, specs: SpecTree, /) -> object:
         """Where parameters go."""
@@ -54,12 +59,13 @@ class Grid:
         in_axes: Sequence[Axes],
         out_axes: Axes | Sequence[Axes],
         over: Sequence[str] | None = None,
+        sharing: Sequence[str] = (),
     ) -> Callable[P, R]:
         """See ``Sharder``; a name is split in one way throughout the call."""
 
         def call(*args: P.args, **_: P.kwargs) -> R:
             shapes = [x.shape for x in cast("tuple[jax.Array, ...]", args)]
-            splits = {name: axis for name, (axis,) in self.split(in_axes, shapes).items()}
+            splits = self.split(in_axes, shapes, sharing=sharing)
             if over is not None:
                 splits = {name: axis for name, axis in splits.items() if name in over}
                 if not splits:
@@ -76,20 +82,29 @@ class Grid:
                 mesh=self._current(),
                 in_specs=ins,
                 out_specs=out,
-                axis_names=set(self._free() if over is None else splits.values()),
+                axis_names=set(self._free() if over is None else itertools.chain(*splits.values())),
                 check_vma=False,
             )
             return run(*args)
 
         return call
 
-    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> dict[str, tuple[str, ...]]:
+    def split(
+        self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /, *, sharing: Sequence[str] = ()
+    ) -> dict[str, tuple[str, ...]]:
         """See ``Sharder``."""
         sizes: dict[str | None, int] = {}
         for axes, shape in zip(in_axes, shapes, strict=True):
             for name, size in zip(axes, shape, strict=True):
                 sizes[name] = math.gcd(sizes.get(name, 0), size)
-        return {name: (axis,) for name, axis in self._splits(sizes).items()}
+        splits = self._splits({name: size for name, size in sizes.items() if name not in sharing})
+        for shared in sharing:
+            alone = self._splits({shared: sizes[shared]})
+            for name in {name for axes in in_axes if shared in axes for name in axes if name in splits}:
+                if set(splits[name]) & set(alone.get(shared, ())):
+                    del splits[name]
+            splits |= alone
+        return splits
 
     def _free(self) -> list[str]:
         taken = jax.sharding.get_abstract_mesh().manual_axes
@@ -99,15 +114,16 @@ class Grid:
         around = jax.sharding.get_abstract_mesh()
         return around if around.manual_axes else self._mesh
 
-    def _splits(self, sizes: Mapping[str | None, int]) -> dict[str, str]:
-        splits: dict[str, str] = {}
+    def _splits(self, sizes: Mapping[str | None, int]) -> dict[str, tuple[str, ...]]:
+        splits: dict[str, tuple[str, ...]] = {}
+        free = self._free()
         for name, size in sizes.items():
-            if name is None or name not in RULES:
-                continue
-            axis = RULES[name]
-            if axis in self._free() and axis not in splits.values() and size % self._mesh.shape[axis] == 0:
-                splits[name] = axis
+            wanted = self._rules.get(name or "", ())
+            axes = tuple(axis for axis in wanted if axis in free)
+            if axes and size % math.prod(self._mesh.shape[axis] for axis in axes) == 0:
+                splits[name or ""] = axes
+                free = [axis for axis in free if axis not in axes]
         return splits
 
-    def _spec(self, axes: Axes, splits: Mapping[str, str]) -> PartitionSpec:
+    def _spec(self, axes: Axes, splits: Mapping[str, tuple[str, ...]]) -> PartitionSpec:
         return PartitionSpec(*(splits.get(name or "") for name in axes))

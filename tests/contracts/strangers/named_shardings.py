@@ -54,6 +54,7 @@ class NamedShardings:
         in_axes: Sequence[Axes],
         out_axes: Axes | Sequence[Axes],
         over: Sequence[str] | None = None,
+        sharing: Sequence[str] = (),
     ) -> Callable[P, R]:
         names = tuple(RULES) if over is None else tuple(name for name in RULES if name in over)
         one_result = all(isinstance(axes, str | None) for axes in out_axes)
@@ -68,6 +69,8 @@ class NamedShardings:
             check_vma=False,
         )
 
-    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> dict[str, tuple[str, ...]]:
+    def split(
+        self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /, *, sharing: Sequence[str] = ()
+    ) -> dict[str, tuple[str, ...]]:
         assert len(in_axes) == len(shapes)
         return {name: (RULES[name],) for axes in in_axes for name in axes if name in RULES}

@@ -32,10 +32,13 @@ class Unsharded:
         in_axes: Sequence[Axes],
         out_axes: Axes | Sequence[Axes],
         over: Sequence[str] | None = None,
+        sharing: Sequence[str] = (),
     ) -> Callable[P, R]:
         """``fn`` itself: the one shard is the whole."""
         return fn
 
-    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> Mapping[str, tuple[str, ...]]:
+    def split(
+        self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /, *, sharing: Sequence[str] = ()
+    ) -> Mapping[str, tuple[str, ...]]:
         """Nothing is split."""
         return {}

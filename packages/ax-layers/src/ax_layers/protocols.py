@@ -38,15 +38,22 @@ class Sharder(Protocol):
         in_axes: Sequence[Axes],
         out_axes: Axes | Sequence[Axes],
         over: Sequence[str] | None = None,
+        sharing: Sequence[str] = (),
     ) -> Callable[P, R]:
         """``fn`` run on each device's own shard, for code that the compiler can't partition (kernels), or that sends by itself.
 
         ``over`` are the names along which the arrays are split for it; along all others the compiler goes on to partition
         ``fn``, which may ``constrain`` and ``shard_map`` in its turn. None: along all.
+
+        One part of the mesh is split over for one name in a call. The names in ``sharing`` are free of that: each is split as
+        if it were alone, and only a name that meets it in an array gives way. So weights may be split by "expert" over devices
+        that tokens are split over by "batch".
         """
         ...
 
-    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> Mapping[str, tuple[str, ...]]:
+    def split(
+        self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /, *, sharing: Sequence[str] = ()
+    ) -> Mapping[str, tuple[str, ...]]:
         """How ``shard_map`` would split each name of such arrays: what the collectives of ``jax.lax`` take as ``axis_name``
         within it, from slow to fast links. Names that aren't split are left out.
         """

@@ -104,12 +104,14 @@ class Mesh:
         in_axes: Sequence[Axes],
         out_axes: Axes | Sequence[Axes],
         over: Sequence[str] | None = None,
+        sharing: Sequence[str] = (),
     ) -> Callable[P, R]:
         """``fn`` run on each device's own shard of its arrays, one entry of ``in_axes`` for each.
 
         A logical name is split in one way throughout the call, and a mesh axis serves one name. Names that occur in
         ``out_axes`` alone aren't split. Values that ``fn`` returns must not differ between devices along mesh axes that
-        its results' names aren't split over. With ``over``, arrays are split along those names alone, and the compiler
+        its results' names aren't split over. Each name in ``sharing`` is split as if it were alone; only names that meet it in
+        an array give way. With ``over``, arrays are split along those names alone, and the compiler
         goes on to partition ``fn`` along all other mesh axes; calls may be nested.
         """
         if self._only_device is not None:
@@ -119,7 +121,7 @@ class Mesh:
             arrays = cast("tuple[jax.Array, ...]", args)
             if kwargs or len(arrays) != len(in_axes):
                 raise TypeError(f"takes {len(in_axes)} arrays by position, got {len(arrays)} and {sorted(kwargs)}")
-            split = self.split(in_axes, [x.shape for x in arrays])
+            split = self.split(in_axes, [x.shape for x in arrays], sharing=sharing)
             if over is not None:
                 split = {name: axes for name, axes in split.items() if name in over}
                 if not split:
@@ -144,9 +146,11 @@ class Mesh:
 
         return sharded
 
-    def split(self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /) -> Mapping[str, tuple[str, ...]]:
+    def split(
+        self, in_axes: Sequence[Axes], shapes: Sequence[Sequence[int]], /, *, sharing: Sequence[str] = ()
+    ) -> Mapping[str, tuple[str, ...]]:
         """The mesh axes over which ``shard_map`` would split each name; names that aren't split are left out."""
-        return {} if self._only_device is not None else names_to_mesh_axes(in_axes, shapes, self._resolve)
+        return {} if self._only_device is not None else names_to_mesh_axes(in_axes, shapes, self._resolve, sharing)
 
     def describe(self, specs: object, /) -> str:
         """A table of every parameter: its form, its sharding, bytes on each device, what is whole and why."""

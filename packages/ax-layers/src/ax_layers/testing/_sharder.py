@@ -46,6 +46,19 @@ def check_sharder(
     doubled = sharder.shard_map(counted, in_axes=[names], out_axes=names)
     np.testing.assert_array_equal(jax.jit(doubled)(x), 2 * x, err_msg="shard_map of an array that split describes")
 
+    alone = [(name,) for name in names if name is not None]
+    sizes = [(size,) for name, size in zip(names, shape, strict=True) if name is not None]
+    each = {
+        name: axes
+        for dim, size in zip(alone, sizes, strict=True)
+        for name, axes in sharder.split([dim], [size]).items()
+    }
+    shared = [name for (name,) in alone[1:]]
+    together = sharder.split(alone, sizes, sharing=shared)
+    assert together == each, (
+        f"alone, the names are split {each}; with {shared} sharing, they are split {dict(together)}"
+    )
+
     first = names[0]
     placed = (None, *names[1:])
 
