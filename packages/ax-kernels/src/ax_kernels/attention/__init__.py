@@ -2,3 +2,4 @@
 
 from ._base import base as base
 from ._blocked import blocked as blocked
+from ._partial_blocked import PartialBlocked as PartialBlocked

@@ -34,7 +34,7 @@ _FLOOR = MASKED / 2
 _INT32_MAX = 2**31 - 1
 
 
-class _Spec(NamedTuple):
+class Spec(NamedTuple):
     """What is static about a call."""
 
     scale: float
@@ -71,6 +71,53 @@ def blocked(
     Raises:
         ValueError: shapes that don't fit, or an option out of its range.
     """
+    cut = cut_in_blocks(
+        query,
+        key,
+        value,
+        scale=scale,
+        causal=causal,
+        window=window,
+        logit_cap=logit_cap,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        query_segments=query_segments,
+        key_segments=key_segments,
+        block_q=block_q,
+        block_k=block_k,
+    )
+    return joined_rows(_attention(*cut), query)
+
+
+class Cut(NamedTuple):
+    """A call's arguments with heads in groups, ``q`` ``[b, t, k, g, h]``, and lengths whole numbers of blocks."""
+
+    spec: Spec
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    queries: Rows
+    keys: Rows
+
+
+def cut_in_blocks(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    /,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    logit_cap: float | None,
+    query_positions: jax.Array | None,
+    key_positions: jax.Array | None,
+    query_segments: jax.Array | None,
+    key_segments: jax.Array | None,
+    block_q: int,
+    block_k: int,
+) -> Cut:
+    """Check the arguments and bring them into the form that `forward` and `backward` take."""
     problem = check(
         query,
         key,
@@ -86,21 +133,29 @@ def blocked(
     for name, block in (("block_q", block_q), ("block_k", block_k)):
         if block < 1:
             raise ValueError(f"attention.blocked wants {name} of at least 1; got {block}")
-    query_length, num_heads = query.shape[1:3]
-    key_length, num_kv_heads = key.shape[1:3]
+    query_length, key_length = query.shape[1], key.shape[1]
     block_q, block_k = min(block_q, query_length), min(block_k, key_length)
     pad_q, pad_k = -query_length % block_q, -key_length % block_k
-    spec = _Spec(scale, logit_cap, problem.rule, problem.masks or pad_k > 0, block_q, block_k)
-    out = _attention(
-        spec,
-        _pad_rows(query.reshape(*query.shape[:2], num_kv_heads, num_heads // num_kv_heads, query.shape[3]), pad_q),
+    return Cut(
+        Spec(scale, logit_cap, problem.rule, problem.masks or pad_k > 0, block_q, block_k),
+        cut_rows(query, num_kv_heads=key.shape[2], block=block_q),
         _pad_rows(key, pad_k),
         _pad_rows(value, pad_k),
         # Padded queries repeat the last row's place, so they widen no block's reach; padded keys are empty slots.
         jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, pad_q)), mode="edge"), problem.queries),
         jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, pad_k)), constant_values=-1), problem.keys),
     )
-    return out[:, :query_length].reshape(*query.shape[:3], value.shape[3])
+
+
+def cut_rows(x: jax.Array, *, num_kv_heads: int, block: int) -> jax.Array:
+    """``[b, t, n, h]`` of queries, or of what there is one of for each: heads in groups, and padded to whole blocks."""
+    grouped = x.reshape(*x.shape[:2], num_kv_heads, x.shape[2] // num_kv_heads, x.shape[3])
+    return _pad_rows(grouped, -x.shape[1] % block)
+
+
+def joined_rows(x: jax.Array, query: jax.Array) -> jax.Array:
+    """The reverse of `cut_rows`, to the number of rows and heads of ``query``."""
+    return x[:, : query.shape[1]].reshape(*query.shape[:3], x.shape[-1])
 
 
 def _pad_rows(x: jax.Array, amount: int) -> jax.Array:
@@ -114,7 +169,7 @@ class _Reach(NamedTuple):
     queries: tuple[jax.Array, jax.Array]
 
 
-def _reach(spec: _Spec, queries: Rows, keys: Rows) -> _Reach:
+def _reach(spec: Spec, queries: Rows, keys: Rows) -> _Reach:
     """Bounds of the blocks that may see each other, judged by each block's range of positions and of segments.
 
     A bound may be too wide (a block with several documents), never too narrow: the mask inside a block decides.
@@ -160,7 +215,7 @@ def _block_of(rows: Rows, index: jax.Array, size: int) -> Rows:
     return Rows(_block(rows.positions, index, size), segments)
 
 
-def _logits(spec: _Spec, raw: jax.Array, seen: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+def _logits(spec: Spec, raw: jax.Array, seen: jax.Array | None) -> tuple[jax.Array, jax.Array]:
     """Scaled, capped and masked logits, and those before the mask."""
     logits = raw * spec.scale
     if spec.logit_cap is not None:
@@ -169,15 +224,14 @@ def _logits(spec: _Spec, raw: jax.Array, seen: jax.Array | None) -> tuple[jax.Ar
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(spec: _Spec, q: jax.Array, k: jax.Array, v: jax.Array, queries: Rows, keys: Rows) -> jax.Array:
+def _attention(spec: Spec, q: jax.Array, k: jax.Array, v: jax.Array, queries: Rows, keys: Rows) -> jax.Array:
     """``[b, t, k, g, h] × [b, s, k, h] × [b, s, k, h] → [b, t, k, g, h]``, lengths whole numbers of blocks."""
-    return _forward(spec, q, k, v, queries, keys)[0]
+    return forward(Cut(spec, q, k, v, queries, keys), dtype=q.dtype)[0]
 
 
-def _forward(
-    spec: _Spec, q: jax.Array, k: jax.Array, v: jax.Array, queries: Rows, keys: Rows
-) -> tuple[jax.Array, jax.Array]:
-    """The output, and the log-sum-exp of every row, ``[b, k, g, t]`` float32."""
+def forward(cut: Cut, *, dtype: jax.typing.DTypeLike) -> tuple[jax.Array, jax.Array]:
+    """The output in ``dtype``, and the log-sum-exp of every row, ``[b, k, g, t]`` float32: `_FLOOR` if it sees nothing."""
+    spec, q, k, v, queries, keys = cut
     batch, length, num_kv_heads, group, _ = q.shape
     rows = (batch, num_kv_heads, group, spec.block_q)
     first, last = _reach(spec, queries, keys).keys
@@ -205,13 +259,13 @@ def _forward(
         empty = (jnp.full(rows, _FLOOR), jnp.zeros(rows), jnp.zeros((*rows, v.shape[-1])))
         maximum, total, out = lax.fori_loop(first[i], last[i], key_block, empty)
         total = jnp.where(total == 0.0, 1.0, total)
-        out = (out / total[..., None]).astype(q.dtype).transpose(0, 3, 1, 2, 4)
+        out = (out / total[..., None]).astype(dtype).transpose(0, 3, 1, 2, 4)
         return (
             lax.dynamic_update_slice_in_dim(results[0], out, i * spec.block_q, axis=1),
             lax.dynamic_update_slice_in_dim(results[1], maximum + jnp.log(total), i * spec.block_q, axis=3),
         )
 
-    results = (jnp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), jnp.zeros((*rows[:-1], length), jnp.float32))
+    results = (jnp.zeros((*q.shape[:-1], v.shape[-1]), dtype), jnp.zeros((*rows[:-1], length), jnp.float32))
     out, log_sum = lax.fori_loop(0, length // spec.block_q, query_block, results)
     return out, log_sum
 
@@ -220,17 +274,34 @@ _Residuals = tuple[jax.Array, jax.Array, jax.Array, Rows, Rows, jax.Array, jax.A
 
 
 def _attention_forward(
-    spec: _Spec, q: jax.Array, k: jax.Array, v: jax.Array, queries: Rows, keys: Rows
+    spec: Spec, q: jax.Array, k: jax.Array, v: jax.Array, queries: Rows, keys: Rows
 ) -> tuple[jax.Array, _Residuals]:
-    out, log_sum = _forward(spec, q, k, v, queries, keys)
+    out, log_sum = forward(Cut(spec, q, k, v, queries, keys), dtype=q.dtype)
     return out, (q, k, v, queries, keys, out, log_sum)
 
 
 def _attention_backward(
-    spec: _Spec, residuals: _Residuals, d_out: jax.Array
+    spec: Spec, residuals: _Residuals, d_out: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, None, None]:
-    """FlashAttention's backward pass: ``dS = P ∘ (dO Vᵀ − rowsum(dO ∘ O))`` with ``P`` recomputed a block at a time."""
     q, k, v, queries, keys, out, log_sum = residuals
+    dtypes = (q.dtype, k.dtype, v.dtype)
+    return *backward(Cut(spec, q, k, v, queries, keys), out, log_sum, d_out, dtypes=dtypes), None, None
+
+
+def backward(
+    cut: Cut,
+    out: jax.Array,
+    log_sum: jax.Array,
+    d_out: jax.Array,
+    *,
+    dtypes: tuple[jax.typing.DTypeLike, jax.typing.DTypeLike, jax.typing.DTypeLike],
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """FlashAttention's backward pass: ``dS = P ∘ (dO Vᵀ − rowsum(dO ∘ O))`` with ``P`` recomputed a block at a time.
+
+    ``out`` and ``log_sum`` may be those of a softmax over more keys than these: ``P`` is then these keys' part of it.
+    """
+    spec, q, k, v, queries, keys = cut
+    d_query, d_key, d_value = dtypes
     first, last = _reach(spec, queries, keys).queries
     # [b, k, g, t], like log_sum
     inner = jnp.einsum("btkgh,btkgh->bkgt", d_out, out, preferred_element_type=jnp.float32)
@@ -270,16 +341,16 @@ def _attention_backward(
         dq, dk, dv = gradients
         empty = (dq, jnp.zeros(k_j.shape, jnp.float32), jnp.zeros(v_j.shape, jnp.float32))
         dq, dk_j, dv_j = lax.fori_loop(first[j], last[j], query_block, empty)
-        dk_j, dv_j = (dk_j * spec.scale).astype(k.dtype), dv_j.astype(v.dtype)
+        dk_j, dv_j = (dk_j * spec.scale).astype(d_key), dv_j.astype(d_value)
         return (
             dq,
             lax.dynamic_update_slice_in_dim(dk, dk_j.transpose(0, 2, 1, 3), j * spec.block_k, axis=1),
             lax.dynamic_update_slice_in_dim(dv, dv_j.transpose(0, 2, 1, 3), j * spec.block_k, axis=1),
         )
 
-    empty = (jnp.zeros(q.shape, jnp.float32), jnp.zeros(k.shape, k.dtype), jnp.zeros(v.shape, v.dtype))
+    empty = (jnp.zeros(q.shape, jnp.float32), jnp.zeros(k.shape, d_key), jnp.zeros(v.shape, d_value))
     dq, dk, dv = lax.fori_loop(0, k.shape[1] // spec.block_k, key_block, empty)
-    return (dq * spec.scale).astype(q.dtype), dk, dv, None, None
+    return (dq * spec.scale).astype(d_query), dk, dv
 
 
 _attention.defvjp(_attention_forward, _attention_backward)
