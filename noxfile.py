@@ -245,6 +245,13 @@ def parity(session: nox.Session) -> None:
     run_tests_in(session, "tests/parity")
 
 
+@nox.session(requires=["build"], python=interpreter("3.13", "3.12"), default=False)
+def chips(session: nox.Session) -> None:
+    """The real compilers for TPUs and GPUs that nobody here has. Not by default: it installs a gigabyte of them."""
+    install(session, ["ax-recipes"], *group("chips"))
+    run_tests_in(session, "tests/chips")
+
+
 @nox.session(requires=["build"], default=False)
 @each_package
 def release(session: nox.Session, package: str) -> None:

@@ -17,4 +17,7 @@ from ._resolve import AxisSizeError as AxisSizeError
 from ._rules import DEFAULT_RULES as DEFAULT_RULES
 from ._rules import Rule as Rule
 from ._rules import ShardingRuleError as ShardingRuleError
+from ._topology import TopologyError as TopologyError
+from ._topology import slice_shape as slice_shape
+from ._topology import topology as topology
 from ._version import __version__ as __version__

@@ -1,0 +1,15 @@
+"""Compile for chips that nobody here has: set before JAX looks for any."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+
+import jax
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
