@@ -69,8 +69,5 @@ def lower(config: Experiment.Config, devices: Sequence[jax.Device], /) -> jax.st
         )
     shardings = cast("Mapping[str, jax.sharding.Sharding]", mesh.shardings(specs))
     return trainer.lower(
-        {
-            name: jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=shardings[name])
-            for name, spec in specs.items()
-        }
+        {name: jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=shardings[name]) for name, spec in specs.items()}
     )

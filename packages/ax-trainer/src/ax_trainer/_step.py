@@ -15,15 +15,16 @@ import jax
 import jax.numpy as jnp
 
 from ._learnt import completed, learnt
+from ._microbatches import Evaluated, in_microbatches
 from ._promotion import standard_promotion
 from ._state import TrainState, abstract_state, shardings_of
 from .protocols import Batch, Metrics, Model, Optimizer, Params, Partitioner, SupportsStateUpdates
 
 
 def train_step(
-    model: Model[Params], optimizer: Optimizer
+    model: Model[Params], optimizer: Optimizer, *, num_microbatches: int = 1
 ) -> Callable[[TrainState[Params], Batch], tuple[TrainState[Params], Metrics]]:
-    """The function ``(state, batch) -> (next state, metrics)``, to be jitted.
+    """The function ``(state, batch) -> (next state, metrics)``, to be jitted; the batch in pieces, if so told.
 
     Metrics are the model's own, ``grad_norm``, and ``learning_rate`` where the optimizer's state tells one. States that the
     model updates itself (``SupportsStateUpdates``) are assigned last.
@@ -37,10 +38,14 @@ def train_step(
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
         learning = learnt(model.specs(), state.params)
 
-        def loss(learning: Params) -> tuple[jax.Array, tuple[Metrics, object]]:
-            return states.loss_and_updates(completed(learning, state.params), batch, key=key, train=True)
+        def evaluate(batch: Batch, key: jax.Array) -> Evaluated[Params, object]:
+            def loss(learning: Params) -> tuple[jax.Array, tuple[Metrics, object]]:
+                return states.loss_and_updates(completed(learning, state.params), batch, key=key, train=True)
 
-        (_, (metrics, assigned)), grads = jax.value_and_grad(loss, has_aux=True)(learning)
+            (_, (metrics, assigned)), grads = jax.value_and_grad(loss, has_aux=True)(learning)
+            return Evaluated(grads, _checked(metrics), assigned)
+
+        grads, metrics, assigned = in_microbatches(evaluate, batch, key, num_microbatches=num_microbatches)
         with standard_promotion():
             grad_norm = optax.tree.norm(grads)
             updates, opt_state = update(grads, state.opt_state, learning, grad_norm=grad_norm)
@@ -49,7 +54,7 @@ def train_step(
         reports = {"grad_norm": grad_norm, **_learning_rate(opt_state)}
         return (
             TrainState(states.updated(params, assigned), opt_state, state.step + 1, state.key),
-            {**_checked(metrics), **{name: (value, once) for name, value in reports.items()}},
+            {**metrics, **{name: (value, once) for name, value in reports.items()}},
         )
 
     return step
@@ -67,7 +72,7 @@ class _Stateless(Generic[Params]):
         loss, metrics = self.model.loss(params, batch, key=key, train=train)
         return loss, (metrics, None)
 
-    def updated(self, params: Params, _updates: None, /) -> Params:
+    def updated(self, params: Params, _updates: object, /) -> Params:
         return params
 
 
@@ -98,12 +103,17 @@ def eval_step(model: Model[Params]) -> Callable[[Params, jax.Array, Batch], Metr
 
 
 def lower_step(
-    model: Model[Params], optimizer: Optimizer, partitioner: Partitioner, batch: Mapping[str, jax.ShapeDtypeStruct]
+    model: Model[Params],
+    optimizer: Optimizer,
+    partitioner: Partitioner,
+    batch: Mapping[str, jax.ShapeDtypeStruct],
+    *,
+    num_microbatches: int = 1,
 ) -> jax.stages.Lowered:
     """The donated step, traced for the described ``batch`` (leaves carry their shardings). Touches no device."""
     state = abstract_state(model, optimizer, partitioner)
     step = jax.jit(
-        train_step(model, optimizer),
+        train_step(model, optimizer, num_microbatches=num_microbatches),
         donate_argnums=0,
         out_shardings=(shardings_of(state), partitioner.replicated()),
     )
@@ -135,11 +145,16 @@ class CompiledStep(Generic[Params]):
 
 
 def compile_step(
-    model: Model[Params], optimizer: Optimizer, partitioner: Partitioner, batch: Mapping[str, jax.ShapeDtypeStruct]
+    model: Model[Params],
+    optimizer: Optimizer,
+    partitioner: Partitioner,
+    batch: Mapping[str, jax.ShapeDtypeStruct],
+    *,
+    num_microbatches: int = 1,
 ) -> CompiledStep[Params]:
     """``lower_step``, compiled, with the time that both took."""
     start = time.perf_counter()
-    executable = lower_step(model, optimizer, partitioner, batch).compile()
+    executable = lower_step(model, optimizer, partitioner, batch, num_microbatches=num_microbatches).compile()
     return CompiledStep(executable, batch, time.perf_counter() - start)
 
 

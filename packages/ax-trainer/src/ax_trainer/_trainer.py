@@ -100,6 +100,8 @@ class Trainer(Generic[Params]):
         """Of the initial parameters and of all randomness in the steps."""
         evaluate_every: int | None = None
         """Evaluate at multiples of this step, and at the last one; None means only there."""
+        num_microbatches: int = 1
+        """Parts of a batch whose gradients are computed one after the other, in so much less memory; the same step."""
         checkpoint_every: int | None = None
         """Save at multiples of this step, and whenever training ends; None means only then."""
 
@@ -151,11 +153,15 @@ class Trainer(Generic[Params]):
 
     def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct], /) -> jax.stages.Lowered:
         """The step, traced for a described batch. Touches no device."""
-        return lower_step(self._model, self._optimizer, self._partitioner, batch)
+        return lower_step(
+            self._model, self._optimizer, self._partitioner, batch, num_microbatches=self.cfg.num_microbatches
+        )
 
     def compile(self, batch: Mapping[str, jax.ShapeDtypeStruct], /) -> CompiledStep[Params]:
         """The step, ready to run on batches like the described one."""
-        return compile_step(self._model, self._optimizer, self._partitioner, batch)
+        return compile_step(
+            self._model, self._optimizer, self._partitioner, batch, num_microbatches=self.cfg.num_microbatches
+        )
 
     def run(self) -> Result[Params]:
         """Train: from the newest checkpoint if there is one, to ``num_steps``, the end of the data or a stop.
@@ -278,6 +284,7 @@ def _due(step: int, every: int | None) -> bool:
 def _check(cfg: Trainer.Config, evaluators: Mapping[str, Evaluator]) -> None:
     for name, value in (
         ("num_steps", cfg.num_steps),
+        ("num_microbatches", cfg.num_microbatches),
         ("evaluate_every", cfg.evaluate_every),
         ("checkpoint_every", cfg.checkpoint_every),
     ):

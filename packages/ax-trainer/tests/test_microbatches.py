@@ -1,0 +1,88 @@
+"""A batch in pieces gives the step that it gives whole."""
+
+import jax
+import numpy as np
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
+import pytest
+from ax_config import config_for
+from ax_trainer import Trainer, compile_step, init_state, lower_step
+from ax_trainer.protocols import HostBatch
+from ax_trainer.testing import BigramModel, MemoryBatches, SingleDevice, bigram_batches
+
+MODEL = BigramModel(dropout=0.0)
+
+
+def uneven(seed: int = 0) -> HostBatch:
+    """A batch of which most rows have few targets, and two have none."""
+    (batch,) = bigram_batches(1, batch_size=8, seed=seed)
+    targets = np.array(batch["targets"])
+    for row in range(8):
+        targets[row, row % 6 :] = -1
+    return {**batch, "targets": targets}
+
+
+def described(batch: HostBatch) -> dict[str, jax.ShapeDtypeStruct]:
+    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
+
+
+@pytest.mark.parametrize("num_microbatches", [2, 4, 8])
+def test_pieces_weigh_as_many_targets_as_they_have(num_microbatches: int) -> None:
+    optimizer, place, batch = optax.sgd(1.0), SingleDevice(), uneven()
+    results = []
+    for number in (1, num_microbatches):
+        step = compile_step(MODEL, optimizer, place, described(batch), num_microbatches=number)
+        results.append(step(init_state(MODEL, optimizer, place, seed=0), place.put(batch)))
+    (whole, metrics), (pieces, metrics_of_pieces) = results
+    for want, got in zip(jax.tree.leaves(whole.params), jax.tree.leaves(pieces.params), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert metrics.keys() == metrics_of_pieces.keys()
+    for name, (value, weight) in metrics.items():
+        np.testing.assert_allclose(metrics_of_pieces[name], (value, weight), rtol=1e-5, err_msg=name)
+
+
+def test_a_batch_without_targets_gives_no_gradient() -> None:
+    optimizer, place, batch = optax.sgd(1.0), SingleDevice(), uneven()
+    batch = {**batch, "targets": np.full_like(batch["targets"], -1)}
+    before = init_state(MODEL, optimizer, place, seed=0)
+    kept = jax.device_get(before.params)
+    after, metrics = compile_step(MODEL, optimizer, place, described(batch), num_microbatches=2)(
+        before, place.put(batch)
+    )
+    jax.tree.map(np.testing.assert_array_equal, after.params, kept)
+    assert float(metrics["loss"][1]) == 0
+
+
+def test_each_piece_draws_its_own_dropout() -> None:
+    model, optimizer, place = BigramModel(dropout=0.5), optax.sgd(1.0), SingleDevice()
+    (row,) = bigram_batches(1, batch_size=1)
+    twice = {name: np.concatenate([x, x]) for name, x in row.items()}
+
+    def gradient(batch: HostBatch, num_microbatches: int) -> np.ndarray:
+        state = init_state(model, optimizer, place, seed=0)
+        before = np.asarray(state.params["head"])
+        step = compile_step(model, optimizer, place, described(batch), num_microbatches=num_microbatches)
+        after = step(state, place.put(batch))[0].params["head"]
+        return np.subtract(before, after, dtype=np.float32)
+
+    assert np.abs(gradient(twice, 2) - gradient(row, 1)).max() > 1e-3
+
+
+def test_pieces_take_less_memory() -> None:
+    model, optimizer, place = BigramModel(vocab_size=512, dim=64), optax.sgd(1.0), SingleDevice()
+    batch = described(bigram_batches(1, batch_size=256, length=16, vocab_size=512)[0])
+
+    def temporaries(num_microbatches: int) -> int:
+        compiled = lower_step(model, optimizer, place, batch, num_microbatches=num_microbatches).compile()
+        memory = compiled.memory_analysis()
+        assert memory is not None
+        return int(memory.temp_size_in_bytes)
+
+    assert temporaries(8) < temporaries(1) / 4
+
+
+def test_rows_that_cannot_be_divided_and_numbers_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match=r"3 microbatches can't be made of the 8 rows of the batch's 'targets'"):
+        lower_step(MODEL, optax.sgd(1.0), SingleDevice(), described(uneven()), num_microbatches=3)
+    config = Trainer.Config(num_steps=1, num_microbatches=0, optimizer=config_for(optax.sgd)(learning_rate=1.0))
+    with pytest.raises(ValueError, match="num_microbatches must be at least 1, got 0"):
+        config.build(model=MODEL, partitioner=SingleDevice(), batches=MemoryBatches([uneven()]))
