@@ -29,6 +29,7 @@ from ax_inference.protocols import Cache, Decoder
 from ax_input import ByteTokenizer, JsonlSource, ParquetSource, TextSource
 from ax_input.protocols import Source, Tokenizer
 from ax_layers import (
+    AllToAll,
     BalancingBias,
     Capacity,
     CausalConv,
@@ -397,6 +398,7 @@ EXPERTS: Built[Experts] = {
 }
 
 DISPATCHES: Built[Dispatch] = {
+    "ax_layers.AllToAll": lambda: AllToAll.Config().build(),
     "ax_layers.Dropless": lambda: Dropless.Config().build(),
     "ax_layers.Capacity": lambda: Capacity.Config(factor=8.0).build(),
 }

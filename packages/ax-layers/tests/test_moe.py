@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ax_config import Buildable, partial_for, replace, role
 from ax_layers import (
+    AllToAll,
     Attention,
     BalancingBias,
     Block,
@@ -69,6 +70,7 @@ def moe(router: Buildable[Router], dispatch: Buildable[Dispatch] | None = None, 
 LAYERS = {
     "dropless": moe(TopKRouter.Config(top_k=2, losses=LOSSES)),
     "capacity": moe(TopKRouter.Config(top_k=2, losses=LOSSES), Capacity.Config(factor=1.0)),
+    "all to all": moe(TopKRouter.Config(top_k=2, losses=LOSSES), AllToAll.Config()),
     "noisy": moe(TopKRouter.Config(top_k=2, noise=NoisyGating.Config()), shared=True),
     "sigmoid, groups, bias": moe(SIGMOID, shared=True),
     "expert choice": moe(ExpertChoiceRouter.Config(experts_per_token=2.0, losses=LOSSES)),
@@ -362,6 +364,7 @@ def test_flops_are_those_that_the_compiler_counts() -> None:
         (lambda: moe(TopKRouter.Config(top_k=9)).build(), r"top_k is between 1 and num_experts \(8\), got 9"),
         (lambda: moe(ExpertChoiceRouter.Config(experts_per_token=0.0)).build(), "more than 0 and at most"),
         (lambda: Capacity.Config(factor=0.0).build(), "more than 0, got 0"),
+        (lambda: AllToAll.Config(room=0.0).build(), "more than 0, or None for the worst case, got 0"),
         (lambda: best_scores_of_best_groups(X, k=3, num_groups=8, num_kept_groups=2), "can't give 3 a token"),
         (lambda: best_scores_of_best_groups(X, k=1, num_groups=3), "8 experts in 3 groups"),
     ],

@@ -4,6 +4,7 @@ from . import initializers as initializers
 from . import masks as masks
 from ._adopted import adopted as adopted
 from ._alibi import alibi as alibi
+from ._all_to_all import AllToAll as AllToAll
 from ._as_decoder import ModuleDecoder as ModuleDecoder
 from ._as_decoder import as_decoder as as_decoder
 from ._as_model import ModuleModel as ModuleModel
@@ -26,6 +27,8 @@ from ._distillation import Distillation as Distillation
 from ._dot_product_attention import dot_product_attention as dot_product_attention
 from ._dropout import Dropout as Dropout
 from ._embedding import Embedding as Embedding
+from ._exchange import padded_exchange as padded_exchange
+from ._exchange import ragged_exchange as ragged_exchange
 from ._expert_choice import ExpertChoiceRouter as ExpertChoiceRouter
 from ._feed_forward import FeedForward as FeedForward
 from ._feed_forward import GatedFeedForward as GatedFeedForward

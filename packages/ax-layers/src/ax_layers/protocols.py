@@ -91,6 +91,62 @@ class AttentionFn(Protocol):
         ...
 
 
+class PartialAttention(Protocol):
+    """Attention to a part of the keys, in halves, for those to whom the keys come a part at a time.
+
+    The softmax over all keys is put together from those over each part, and the gradients are sums over the parts. Options mean
+    what they do in ``AttentionFn``; positions are always given.
+    """
+
+    def forward(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        /,
+        *,
+        scale: float,
+        causal: bool,
+        window: int | None,
+        logit_cap: float | None,
+        query_positions: jax.Array,
+        key_positions: jax.Array,
+        query_segments: jax.Array | None,
+        key_segments: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """The output ``[B, T, N, H]`` for these keys alone, and the log-sum-exp of the logits ``[B, N, T]``, both float32.
+
+        Where a query sees none of the keys, zeros, and a finite number below -1e30.
+        """
+        ...
+
+    def backward(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        out: jax.Array,
+        log_sum_exp: jax.Array,
+        d_out: jax.Array,
+        /,
+        *,
+        scale: float,
+        causal: bool,
+        window: int | None,
+        logit_cap: float | None,
+        query_positions: jax.Array,
+        key_positions: jax.Array,
+        query_segments: jax.Array | None,
+        key_segments: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """What these keys add to the gradients of query, key and value; float32, of their shapes.
+
+        ``out`` (in the query's dtype) and ``log_sum_exp`` are those of the softmax over all keys, and ``d_out`` is the gradient of
+        ``out``. A log-sum-exp below -1e30 is that of a query that sees nothing, which gives and gets zeros.
+        """
+        ...
+
+
 class StateSpaceFn(Protocol):
     """The selective state space of Mamba-2, or any linear attention whose heads decay, on plain arrays."""
 
@@ -487,6 +543,20 @@ class Dispatch(Protocol):
         /,
     ) -> tuple[jax.Array, jax.Array]:
         """What ``Experts`` return. ``axes`` name the dims of the weights: "expert" first, None for the model's width."""
+        ...
+
+
+class Exchange(Protocol):
+    """Sends a block of rows from every device of a group to every other; called within ``shard_map``."""
+
+    def __call__(
+        self, rows: jax.Array, num_sent: jax.Array, num_received: jax.Array, /, *, axis_name: tuple[str, ...]
+    ) -> jax.Array:
+        """``[N, R, …] → [N, R, …]``, over the ``N`` devices of ``axis_name``: block ``i`` of device ``j`` is block ``j`` of ``i``'s result.
+
+        Of block ``i`` the first ``num_sent[i]`` rows count, of block ``i`` of the result the first ``num_received[i]``, both ``[N]``
+        int32; the others may hold any finite numbers.
+        """
         ...
 
 
