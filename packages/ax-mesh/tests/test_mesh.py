@@ -200,3 +200,59 @@ def test_describe_tells_where_everything_is_and_why() -> None:
 def test_what_is_no_spec_is_named() -> None:
     with pytest.raises(ShardingRuleError, match="a/b: wanted something with shape, dtype and axes, got str"):
         _mesh(data=8).shardings({"a": {"b": "w"}})
+
+
+def test_overrides_stand_before_the_page_for_parameters_and_modules_by_path() -> None:
+    config = Mesh.Config(axes={"fsdp": 2, "tensor": 4}, overrides={"out*": (("mlp", None), ("embed", "tensor"))})
+    mesh = config.build()
+    shardings = mesh.shardings(_SPECS)
+    assert jax.tree.map(lambda sharding: sharding.spec, shardings) == {
+        "in": {"w": PartitionSpec("fsdp", "tensor"), "b": PartitionSpec("tensor")},
+        "out": {"w": PartitionSpec(None, "tensor")},
+    }
+    x = jnp.zeros((8, 16, 32))
+    for path, spec in (("in", PartitionSpec("fsdp", None, "tensor")), ("out", PartitionSpec("fsdp", "tensor"))):
+        y = jax.jit(lambda x, path=path: mesh.at(path).constrain(x + 1, ("batch", "seq", "mlp")))(x)
+        assert y.sharding.is_equivalent_to(NamedSharding(mesh.jax_mesh, spec), 3), path
+    with pytest.raises(
+        ShardingRuleError, match=r"in/proj: an activation .*dim 1 \('mlp'\) .* 30 can't be split 4 ways"
+    ):
+        mesh.at("in/proj").constrain(jnp.zeros((8, 30)), ("batch", "mlp"))
+
+
+def test_an_override_that_matches_nothing_is_an_error() -> None:
+    def mesh(pattern: str) -> Mesh:
+        return Mesh.Config(axes={"fsdp": 8}, overrides={pattern: (("mlp", None),)}).build()
+
+    for pattern in ("out/w", "out", "*/w", "in*"):
+        mesh(pattern).shardings(_SPECS)
+    with pytest.raises(ShardingRuleError, match=r"'ot/w' match no parameter .*did you mean 'out/w'"):
+        mesh("ot/w").shardings(_SPECS)
+    without_parameters = mesh("out/act")
+    without_parameters.at("out/act")
+    without_parameters.shardings(_SPECS)
+    with pytest.raises(ShardingRuleError, match=r"names the mesh axis 'fdsp'.*did you mean 'fsdp'"):
+        Mesh.Config(axes={"fsdp": 8}, overrides={"out": (("mlp", "fdsp"),)}).build()
+
+
+def test_the_optimizers_rules_stand_before_all_others() -> None:
+    hybrid = Mesh.Config(axes={"data": 2, "fsdp": 4}, optimizer_rules=(("embed", ("fsdp", "data")),)).build()
+    assert hybrid.shardings(_SPECS)["in"]["w"].spec == PartitionSpec("fsdp", None)  # type: ignore[index]
+    assert hybrid.optimizer_shardings(_SPECS)["in"]["w"].spec == PartitionSpec(("fsdp", "data"), None)  # type: ignore[index]
+    assert _mesh(fsdp=8).optimizer_shardings(_SPECS) == _mesh(fsdp=8).shardings(_SPECS)
+
+
+def test_a_mesh_of_devices_that_are_nowhere_places_and_lowers() -> None:
+    mesh = Mesh.Config(axes={"fsdp": -1, "tensor": 8}, between={"data": -1}).build(devices=4096, num_groups=16)
+    assert mesh.axes == {"data": 16, "fsdp": 32, "tensor": 8}
+    specs = {"w": ToySpec((512, 64), ("embed", "mlp"))}
+    assert mesh.shardings(specs)["w"].shard_shape((512, 64)) == (16, 8)  # type: ignore[index]
+    assert mesh.describe(specs).endswith(
+        "on each of the 4096 devices (data=16, fsdp=32, tensor=8) 512 bytes, 0 of them replicated"
+    )
+    x = jax.ShapeDtypeStruct((512, 4, 64), jnp.float32)
+    with mesh.activate():
+        program = (
+            jax.jit(lambda x: mesh.constrain(x, ("batch", "seq", "mlp"))).trace(x).lower(lowering_platforms=("tpu",))
+        )
+    assert '[{"data", "fsdp"}, {}, {"tensor"}]' in program.as_text()

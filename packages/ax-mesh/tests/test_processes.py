@@ -21,6 +21,14 @@ assert all((shard.data == rank + 1).all() for shard in batch["x"].addressable_sh
 with mesh.activate():
     total = jax.jit(lambda b: jnp.sum(b["x"]) * b["scale"], out_shardings=mesh.replicated())(batch)
 assert float(total) == 72.0, total
+split = Mesh.Config(axes={"tensor": 4}).build().put({"x": np.full((4, 3), rank + 1, np.float32)})["x"]
+assert split.shape == (8, 3) and split.is_fully_replicated  # every process needs the rows of all
+for shard in split.addressable_shards:
+    assert sorted(np.asarray(shard.data)[:, 0].tolist()) == [1, 1, 1, 1, 2, 2, 2, 2], shard.data
+hybrid = Mesh.Config(axes={"fsdp": -1}, between={"data": -1}).build()  # each process a group
+assert hybrid.axes == {"data": 2, "fsdp": 2} and hybrid.between == {"data": 2, "fsdp": 1}
+for row, group in enumerate(hybrid.jax_mesh.devices):
+    assert {device.process_index for device in group} == {row}
 assert mesh.shardings({"w": ToySpec((4,), ("embed",))})["w"].shard_shape((4,)) == (2,)
 """
 

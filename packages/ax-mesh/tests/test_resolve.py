@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from ax_mesh._resolve import AxisSizeError, factorings, resolve_axes
+from ax_mesh._resolve import AxisSizeError, Sizes, factorings, resolve, resolve_axes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,3 +40,31 @@ def test_factorings_are_all_and_each_once(number: int, num_factors: int) -> None
 def test_errors_name_sizes_axes_devices_and_what_is_legal(axes: dict[str, int], message: str) -> None:
     with pytest.raises(AxisSizeError, match=message):
         resolve_axes(axes, 8)
+
+
+def test_axes_between_groups_multiply_those_within() -> None:
+    assert resolve({"fsdp": -1, "tensor": 8}, {"data": 4}, 256, None) == Sizes(
+        {"data": 1, "fsdp": 8, "tensor": 8}, {"data": 4, "fsdp": 1, "tensor": 1}
+    )
+    sizes = resolve({"data": 2, "fsdp": 4}, {"data": -1}, 32, None)
+    assert sizes.total() == {"data": 8, "fsdp": 4}
+    assert resolve({"fsdp": -1}, {"data": -1}, 64, 4).total() == {"data": 4, "fsdp": 16}
+
+
+@pytest.mark.parametrize(
+    ("axes", "between", "num_groups", "message"),
+    [
+        ({"fsdp": -1}, {}, 4, r"64 devices are in 4 slices.*between=\{'fsdp': -1\}"),
+        ({"fsdp": -1}, {"data": -1}, None, r"how many groups the 64 devices form isn't known.*axes \(fsdp=-1\)"),
+        ({"fsdp": -1}, {"data": 2}, 4, r"64 devices in 4 groups .*between data=2 for 4 groups .*Legal are: data=4"),
+        ({"fsdp": 3, "tensor": -1}, {"data": 4}, 4, r"axes fsdp=3, tensor=-1 for 16 devices in each group: .*product 3"),
+        ({"fsdp": 8}, {"data": 3}, 4, r"axes fsdp=8 for 16 .*Legal are: fsdp=16; between data=3 for 4 .*Legal are: data=4"),
+        ({"fsdp": 16}, {"data": 5}, None, r"64 devices can't be 5 equal groups"),
+        ({"fsdp": 16}, {"data": 0}, 4, r"positive.*got data=0"),
+    ],
+)  # fmt: skip
+def test_errors_of_hybrid_meshes_name_groups_and_what_is_legal_in_both(
+    axes: dict[str, int], between: dict[str, int], num_groups: int | None, message: str
+) -> None:
+    with pytest.raises(AxisSizeError, match=message):
+        resolve(axes, between, 64, num_groups)

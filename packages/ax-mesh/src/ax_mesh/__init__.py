@@ -9,6 +9,7 @@ from ._accelerators import Accelerator as Accelerator
 from ._accelerators import AcceleratorGroup as AcceleratorGroup
 from ._accelerators import accelerator_group as accelerator_group
 from ._accelerators import accelerator_name as accelerator_name
+from ._layout import Placement as Placement
 from ._mesh import Mesh as Mesh
 from ._mesh_rules import MeshRules as MeshRules
 from ._peak_flops import PeakFlops as PeakFlops

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from ._rules import DimChoice
-from .protocols import HasAxes
+from ._layout import Placement
 
 _HEAD = ("parameter", "form", "axes", "split over", "bytes/device", "whole dims, and why")
-
-
-@dataclass(frozen=True)
-class Placement:
-    """One parameter and what the rules chose for its dims."""
-
-    path: str
-    spec: HasAxes
-    choices: tuple[DimChoice, ...]
-
-    def num_bytes(self) -> int:
-        """Of the whole array."""
-        return math.prod(self.spec.shape) * np.dtype(self.spec.dtype).itemsize
-
-    def num_shards(self, mesh: Mapping[str, int]) -> int:
-        """Into how many different parts it is split."""
-        return math.prod(mesh[axis] for choice in self.choices for axis in choice.mesh_axes)
 
 
 def table(mesh: Mapping[str, int], placements: Sequence[Placement]) -> str:

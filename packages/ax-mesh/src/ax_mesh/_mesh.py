@@ -2,25 +2,30 @@
 
 One object answers for both sides of training: a trainer asks where parameters and batches live (``shardings``,
 ``replicated``, ``put``, ``activate``), a model where its activations go and how a kernel is run shard by shard
-(``constrain``, ``shard_map``). Both get their answers from :func:`choose`. On one device all of it is the identity.
+(``constrain``, ``shard_map``). Both get their answers from one :class:`Layout`. On one device all of it is the identity.
+
+A mesh can be made of a number of devices that are nowhere. It says where arrays would go, and programs can be lowered for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ParamSpec, TypeVar, cast, final
 
 import ax_config
 import jax
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from ._describe import Placement, table
-from ._resolve import resolve_axes
-from ._rules import DEFAULT_RULES, DimChoice, Indivisible, Rule, ShardingRuleError, check_rules, choose
+from ._describe import table
+from ._device_order import arranged, num_processes, num_slices
+from ._layout import Layout, Placement
+from ._process_rows import from_processes
+from ._resolve import Sizes, resolve
+from ._rules import DEFAULT_RULES, DimChoice, Indivisible, Rule
 from ._shard_map import Axes, names_to_mesh_axes
-from .protocols import HasAxes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,65 +33,100 @@ R = TypeVar("R")
 
 @final
 class Mesh:
-    """A mesh over ``devices`` (all of the job's unless given). Fits a trainer's ``Partitioner`` and a model's ``Sharder``.
+    """A mesh over ``devices``. Fits a trainer's ``Partitioner`` and a model's ``Sharder``.
 
-    Raises AxisSizeError when the axes don't fit the devices, ShardingRuleError when a rule names an unknown mesh axis.
+    Args:
+        cfg: Axes and rules.
+        devices: All of the job's unless given. A number makes a mesh of so many devices that are nowhere.
+        num_groups: Of a number of devices, how many TPU slices or nodes they are in; None where ``cfg`` decides it.
+
+    Raises:
+        AxisSizeError: The axes don't fit the devices.
+        ShardingRuleError: A rule names an unknown mesh axis.
     """
 
     class Config(ax_config.Config["Mesh"]):
-        """Axes of the mesh in the order from slow to fast links, one of them -1 (inferred); and the rules.
+        """Axes of the mesh in the order from slow to fast links, and the rules by which arrays fall onto them.
 
-        ``indivisible`` says what becomes of a dim whose size no rule divides: an error, or whole on every device.
+        ``axes`` are sizes within a group of devices that fast links join, ``between`` those between groups: TPU slices, nodes or
+        NVLink domains of GPUs. An axis in both has the product as its size. In each one size may be -1, which is inferred;
+        with an empty ``between`` all devices are one group.
+
+        ``overrides`` are rules that stand before the page's for parameters and modules whose path matches a pattern, such as
+        ``{"layers/attention*": (("heads", None),)}``. ``optimizer_rules`` stand before all others for what the optimizer
+        remembers of parameters (ZeRO-1). ``indivisible`` says what becomes of a dim whose size no rule divides: an error, or
+        whole on every device.
         """
 
         axes: dict[str, int] = ax_config.field(default_factory=lambda: {"data": 1, "fsdp": -1})
+        between: dict[str, int] = ax_config.field(default_factory=dict)
         rules: tuple[Rule, ...] = DEFAULT_RULES
+        overrides: dict[str, tuple[Rule, ...]] = ax_config.field(default_factory=dict)
+        optimizer_rules: tuple[Rule, ...] = ()
         indivisible: Indivisible = "error"
 
-    def __init__(self, cfg: Config, /, *, devices: Sequence[jax.Device] | None = None) -> None:
-        devices = jax.devices() if devices is None else list(devices)
-        self._axes = resolve_axes(cfg.axes, len(devices))
-        check_rules(cfg.rules, self._axes)
-        self._rules = cfg.rules
-        self._indivisible = cfg.indivisible
-        self._mesh = jax.make_mesh(
-            tuple(self._axes.values()),
-            tuple(self._axes),
-            axis_types=(AxisType.Auto,) * len(self._axes),
-            devices=devices,
+    def __init__(
+        self, cfg: Config, /, *, devices: Sequence[jax.Device] | int | None = None, num_groups: int | None = None
+    ) -> None:
+        self._sizes, self._mesh = _made(cfg, jax.devices() if devices is None else devices, num_groups)
+        self._layout = Layout(
+            self._sizes.total(), cfg.rules, cfg.overrides, cfg.optimizer_rules, indivisible=cfg.indivisible
         )
-        self._only_device = devices[0] if len(devices) == 1 else None
+        self._only_device = (
+            self._mesh.devices.flat[0]
+            if isinstance(self._mesh, jax.sharding.Mesh) and self._mesh.devices.size == 1
+            else None
+        )
+        self._path = ""
+        self._modules: set[str] = set()
 
     @property
     def axes(self) -> Mapping[str, int]:
         """The size of each axis, none left open."""
-        return dict(self._axes)
+        return dict(self._layout.mesh)
 
     @property
-    def jax_mesh(self) -> jax.sharding.Mesh:
-        """The mesh as JAX knows it."""
+    def between(self) -> Mapping[str, int]:
+        """How much of each axis's size lies between groups of devices; 1 for an axis within groups."""
+        return dict(self._sizes.between)
+
+    @property
+    def jax_mesh(self) -> jax.sharding.Mesh | AbstractMesh:
+        """The mesh as JAX knows it; abstract if it was made of a number of devices."""
         return self._mesh
 
     def shardings(self, specs: object, /) -> object:
-        """A pytree of shardings congruent to ``specs``, whose leaves tell ``shape``, ``dtype`` and ``axes``.
+        """A pytree of shardings congruent to ``specs``, a model's parameters, whose leaves tell ``shape``, ``dtype`` and ``axes``.
 
-        Raises ShardingRuleError that names the parameter, the dim, and what was tried.
+        Raises ShardingRuleError that names the parameter, the dim, and what was tried; or an override that matches nothing.
         """
-        return jax.tree_util.tree_map_with_path(
-            lambda path, leaf: self._sharding(self._choose(leaf, _name(path))), specs, is_leaf=_is_spec
-        )
+        return self._shardings(self._layout.parameters(specs, modules=self._modules))
+
+    def optimizer_shardings(self, specs: object, /) -> object:
+        """As ``shardings``, of what the optimizer remembers of each parameter: ``optimizer_rules`` stand first."""
+        return self._shardings(self._layout.optimizer_state(specs))
 
     def replicated(self) -> Sharding:
         """The sharding of what every device holds whole."""
         return self._sharding(())
 
     def put(self, batch: Mapping[str, np.ndarray], /) -> dict[str, jax.Array]:
-        """The batch on the devices, split along its first dim by the rules for "batch"; each process gives its own part."""
+        """The batch on the devices, split along its first dim by the rules for "batch"; each process gives its own part.
+
+        Raises ShardingRuleError when no rule fits the number of rows, a policy of whole dims notwithstanding.
+        """
         return {name: self._put(name, array) for name, array in batch.items()}
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
         """A context in which JAX knows the mesh, for code that names shardings by partition specs alone."""
         return contextlib.nullcontext() if self._only_device is not None else self._activated()
+
+    def at(self, path: str, /) -> Mesh:
+        """This mesh for the module at ``path``: with the overrides that match it, and its path in errors."""
+        there = copy.copy(self)
+        there._path = path
+        self._modules.add(path)
+        return there
 
     def constrain(self, x: jax.Array, axes: Axes, /) -> jax.Array:
         """``x`` again, laid out as the rules for ``axes`` say; ``len(axes) == x.ndim``."""
@@ -152,35 +192,39 @@ class Mesh:
         """The mesh axes over which ``shard_map`` would split each name; names that aren't split are left out."""
         return {} if self._only_device is not None else names_to_mesh_axes(in_axes, shapes, self._resolve, sharing)
 
+    def placements(self, specs: object, /) -> Sequence[Placement]:
+        """Where each parameter goes, and why its whole dims are whole. Raises as ``shardings``."""
+        return jax.tree.leaves(self._layout.parameters(specs, modules=self._modules))
+
     def describe(self, specs: object, /) -> str:
         """A table of every parameter: its form, its sharding, bytes on each device, what is whole and why."""
-        leaves, _ = jax.tree_util.tree_flatten_with_path(specs, is_leaf=_is_spec)
-        return table(
-            self._axes, [Placement(_name(path), leaf, self._choose(leaf, _name(path))) for path, leaf in leaves]
-        )
+        return table(self.axes, self.placements(specs))
 
     @contextlib.contextmanager
     def _activated(self) -> Iterator[None]:
-        with jax.set_mesh(self._mesh):
-            yield
-
-    def _choose(self, leaf: object, path: str) -> tuple[DimChoice, ...]:
-        if not isinstance(leaf, HasAxes):
-            raise ShardingRuleError(f"{path}: wanted something with shape, dtype and axes, got {type(leaf).__name__}")
-        return self._resolve(leaf.axes, leaf.shape, path)
+        if isinstance(self._mesh, jax.sharding.Mesh):
+            with jax.set_mesh(self._mesh):
+                yield
+        else:
+            with jax.sharding.use_abstract_mesh(self._mesh):
+                yield
 
     def _resolve(self, axes: Axes, shape: Sequence[int], what: str) -> tuple[DimChoice, ...]:
-        return choose(axes, shape, rules=self._rules, mesh=self._free(), indivisible=self._indivisible, what=what)
-
-    def _free(self) -> dict[str, int]:
-        """The axes that code here may still be split over: within a ``shard_map``, those that it isn't over."""
+        # Within a shard_map, code may still be split over the mesh axes that the call isn't over.
         taken = jax.sharding.get_abstract_mesh().manual_axes
-        return {name: size for name, size in self._axes.items() if name not in taken}
+        where = f"{self._path}: {what}" if self._path else what
+        return self._layout.choose(axes, shape, path=self._path, what=where, taken=taken)
 
-    def _current(self) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
+    def _current(self) -> jax.sharding.Mesh | AbstractMesh:
         """What shardings refer to here: within a ``shard_map`` JAX wants the mesh as that call left it."""
         around = jax.sharding.get_abstract_mesh()
         return around if around.manual_axes else self._mesh
+
+    def _free(self) -> set[str]:
+        return set(self._layout.mesh) - set(jax.sharding.get_abstract_mesh().manual_axes)
+
+    def _shardings(self, placements: object) -> object:
+        return jax.tree.map(lambda placement: self._sharding(placement.choices), placements)
 
     def _sharding(self, choices: Sequence[DimChoice]) -> Sharding:
         if self._only_device is not None:
@@ -192,19 +236,27 @@ class Mesh:
             scalar: jax.Array = jax.device_put(array, self.replicated())
             return scalar
         num_rows = array.shape[0] * jax.process_count()
-        (choice,) = choose(
-            ("batch",), (num_rows,), rules=self._rules, mesh=self._axes, indivisible="error", what=f"batch[{name!r}]"
-        )
-        split: jax.Array = jax.make_array_from_process_local_data(self._sharding((choice,)), array)
-        return split
+        (choice,) = self._layout.choose(("batch",), (num_rows,), path="", what=f"batch[{name!r}]", indivisible="error")
+        return from_processes(array, self._sharding((choice,)))
 
 
-def _is_spec(x: object) -> bool:
-    return isinstance(x, HasAxes)
+def _made(
+    cfg: Mesh.Config, devices: Sequence[jax.Device] | int, num_groups: int | None
+) -> tuple[Sizes, jax.sharding.Mesh | AbstractMesh]:
+    if isinstance(devices, int):
+        sizes = resolve(cfg.axes, cfg.between, devices, num_groups)
+        total = sizes.total()
+        return sizes, AbstractMesh(tuple(total.values()), tuple(total), axis_types=_auto(total))
+    num_groups = num_slices(devices)
+    if num_groups is None and -1 in cfg.axes.values() and -1 in cfg.between.values():
+        num_groups = num_processes(devices)
+    sizes = resolve(cfg.axes, cfg.between, len(devices), num_groups)
+    order = arranged(devices, tuple(sizes.within.values()), tuple(sizes.between.values()))
+    return sizes, jax.sharding.Mesh(order, tuple(sizes.within), axis_types=_auto(sizes.within))
 
 
-def _name(path: tuple[object, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+def _auto(axes: Mapping[str, int]) -> tuple[AxisType, ...]:
+    return (AxisType.Auto,) * len(axes)
 
 
 def _spec(choices: Sequence[DimChoice]) -> PartitionSpec:

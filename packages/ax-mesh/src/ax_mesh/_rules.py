@@ -77,12 +77,12 @@ def choose(
     """
     if len(axes) != len(shape):
         raise ShardingRuleError(f"{what}: its shape {tuple(shape)} has {len(shape)} dims, its axes {tuple(axes)} don't")
-    rules = [(name, _as_tuple(target)) for name, target in rules]
+    rules = tuple(rules)
     known = dict.fromkeys(name for name, _ in rules)
     for dim, logical in enumerate(axes):
         if logical is not None and logical not in known:
             raise ShardingRuleError(
-                f"{what}: dim {dim} is called {logical!r}, for which there is no rule ({_nearest(logical, known)}). "
+                f"{what}: dim {dim} is called {logical!r}, for which there is no rule ({nearest(logical, known)}). "
                 f'Add ("{logical}", None) to the rules to keep it whole'
             )
     dims = [_Dim(size) for size in shape]
@@ -90,7 +90,7 @@ def choose(
     for name, target in rules:
         for dim, logical in enumerate(axes):
             if logical == name and dims[dim].chosen is None:
-                dims[dim].offer(target, mesh, taken)
+                dims[dim].offer(_as_tuple(target), mesh, taken)
                 taken |= dict.fromkeys(dims[dim].chosen or (), dim)
     for dim, state in enumerate(dims):
         if state.chosen is None and state.indivisible and indivisible == "error":
@@ -114,7 +114,7 @@ def check_rules(rules: Iterable[Rule], mesh: Iterable[str]) -> None:
             if axis not in known:
                 raise ShardingRuleError(
                     f"the rule for {logical!r} names the mesh axis {axis!r}, which this mesh lacks and which isn't one "
-                    f"that meshes are known to have ({_nearest(axis, known)})"
+                    f"that meshes are known to have ({nearest(axis, known)})"
                 )
 
 
@@ -151,6 +151,7 @@ def _as_tuple(target: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return () if target is None else (target,) if isinstance(target, str) else target
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to say of a name that isn't among the known ones."""
     found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f"did you mean {' or '.join(map(repr, found))}?" if found else f"known are {', '.join(known)}"
