@@ -277,3 +277,12 @@ def test_functional_hands_the_sharder_on() -> None:
 
     functional(Outer(), sharder=Recorder())({}, None, X)
     assert Recorder.seen == [("embed",), ("embed",)]
+
+    class ByPath(Recorder):
+        def at(self, path: str, /) -> Recorder:
+            self.seen.append(path)
+            return self
+
+    Recorder.seen.clear()
+    functional(Outer(), sharder=ByPath())({}, None, X)
+    assert Recorder.seen == ["inner", ("embed",)] * 2

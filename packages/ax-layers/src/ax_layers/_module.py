@@ -33,7 +33,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from ._context import Collected, Context, ContextError, RandomKey, Summary, current, entered, name_hash
 from ._param_spec import ParamSpec, SpecTree
-from .protocols import ArrayTree, Axes, Sharder
+from .protocols import ArrayTree, Axes, Sharder, SupportsPaths
 
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
@@ -196,8 +196,9 @@ class Module:
 
     @property
     def sharder(self) -> Sharder:
-        """Places arrays by logical axes."""
-        return self._context("asks for the sharder").sharder
+        """Places arrays by logical axes; this module's own way, where the sharder tells modules apart."""
+        sharder = self._context("asks for the sharder").sharder
+        return sharder.at(self.path) if isinstance(sharder, SupportsPaths) else sharder
 
     @property
     def random(self) -> RandomKey | None:

@@ -60,6 +60,15 @@ class Sharder(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsPaths(Protocol):
+    """A ``Sharder`` that may place the arrays of one module otherwise than those of others."""
+
+    def at(self, path: str, /) -> Sharder:
+        """The sharder for the module at ``path`` ("layers/attention", "" for the root); it is asked anew for every module."""
+        ...
+
+
 class AttentionFn(Protocol):
     """Scaled dot-product attention on plain arrays."""
 
