@@ -2,7 +2,8 @@
 
 What to keep is said by name. Modules give names to the points worth it (``Module.save_point``): "layer_input", "query",
 "key", "value", "attention" (before the output projection), "attention_output", "layer_output", "ffn_gate", "ffn_up",
-"ffn_output"; of latent attention also "latent" and "rotary_key".
+"ffn_output"; of latent attention also "latent" and "rotary_key". Kernels may name what their backward pass needs, such as
+"attention_residuals" of ``ax_kernels.attention.blocked``.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from ._visibility import MASKED, Rows, Rule, check
 
@@ -66,7 +67,8 @@ def blocked(
 
     ``block_q`` queries meet ``block_k`` keys at a time (fewer where the array is shorter; lengths needn't be multiples).
     The largest temporary is one block of float32 logits, ``B × N × block_q × block_k``. Reverse-mode differentiable
-    once; no forward mode.
+    once; no forward mode. Under ``jax.checkpoint`` a policy that saves the name "attention_residuals" (the output and each
+    row's log-sum-exp) spares the backward pass another forward pass.
 
     Raises:
         ValueError: shapes that don't fit, or an option out of its range.
@@ -276,7 +278,8 @@ _Residuals = tuple[jax.Array, jax.Array, jax.Array, Rows, Rows, jax.Array, jax.A
 def _attention_forward(
     spec: Spec, q: jax.Array, k: jax.Array, v: jax.Array, queries: Rows, keys: Rows
 ) -> tuple[jax.Array, _Residuals]:
-    out, log_sum = forward(Cut(spec, q, k, v, queries, keys), dtype=q.dtype)
+    # Named, so that a rematerialisation policy can keep the two and need not run this pass again.
+    out, log_sum = checkpoint_name(forward(Cut(spec, q, k, v, queries, keys), dtype=q.dtype), "attention_residuals")
     return out, (q, k, v, queries, keys, out, log_sum)
 
 
