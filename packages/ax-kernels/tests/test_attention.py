@@ -114,7 +114,7 @@ def test_blocked_backward_memory_is_linear_in_length() -> None:
     assert two < 4096 * 4096 * 4, f"{two} bytes would hold a head's logits"
 
 
-@pytest.mark.parametrize(("saved", "passes"), [((), 2), (("attention_residuals",), 1)])
+@pytest.mark.parametrize(("saved", "passes"), [((), 3), (("attention_residuals",), 2)])
 def test_blocked_need_not_be_run_again_where_its_residuals_are_saved(saved: tuple[str, ...], passes: int) -> None:
     q, k, v = attention_case("length_prime").arrays()
     policy = jax.checkpoint_policies.save_only_these_names(*saved)
@@ -123,9 +123,8 @@ def test_blocked_need_not_be_run_again_where_its_residuals_are_saved(saved: tupl
     def loss(q: jax.Array) -> jax.Array:
         return attention.blocked(jnp.sin(q), k, v, scale=0.25, causal=True).sum()
 
-    # A forward pass takes the logarithm of each row's sum, a backward pass none.
-    lowered = jax.jit(jax.value_and_grad(loss)).lower(q).as_text()
-    assert lowered.count("stablehlo.log ") == passes
+    # Either pass is a loop in a loop.
+    assert jax.jit(jax.value_and_grad(loss)).lower(q).as_text().count("stablehlo.while") == 2 * passes
 
 
 def test_blocked_in_vmap_and_scan() -> None:
