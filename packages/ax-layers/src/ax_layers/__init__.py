@@ -67,6 +67,8 @@ from ._output_head import Head as Head
 from ._parallel_block import ParallelBlock as ParallelBlock
 from ._param_spec import ParamSpec as ParamSpec
 from ._param_spec import SpecTree as SpecTree
+from ._pipeline import Pipeline as Pipeline
+from ._pipeline import pipelined as pipelined
 from ._position_embedding import LearnedPositions as LearnedPositions
 from ._position_embedding import SinusoidalPositions as SinusoidalPositions
 from ._quantised_linear import DelayedRange as DelayedRange
@@ -89,6 +91,14 @@ from ._rotary_scaling import yarn_scaling as yarn_scaling
 from ._router import TopKRouter as TopKRouter
 from ._router import best_scores as best_scores
 from ._router import best_scores_of_best_groups as best_scores_of_best_groups
+from ._schedules import Costs as Costs
+from ._schedules import Schedule as Schedule
+from ._schedules import ScheduleError as ScheduleError
+from ._schedules import Table as Table
+from ._schedules import bubble as bubble
+from ._schedules import gpipe as gpipe
+from ._schedules import one_forward_one_backward as one_forward_one_backward
+from ._schedules import zero_bubble as zero_bubble
 from ._sharder import Unsharded as Unsharded
 from ._shared_prefix_kv_cache import SharedPrefixKVCache as SharedPrefixKVCache
 from ._shared_prefix_kv_cache import SharedPrefixKVState as SharedPrefixKVState

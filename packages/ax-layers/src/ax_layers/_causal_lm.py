@@ -14,9 +14,11 @@ import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from ._as_model import AUX_LOSS
-from ._context import Summary
+from ._context import Collected, RandomKey, Summary
 from ._cross_entropy import cap_logits, cross_entropy
 from ._embedding import Embedding
+from ._functional import functional
+from ._microbatches import merged
 from ._module import Module, scoped
 from ._output_head import Head
 from ._rms_norm import RMSNorm
@@ -29,6 +31,7 @@ from .protocols import (
     OutputHead,
     PositionEmbedding,
     SequenceLayer,
+    SupportsPiecewiseLoss,
     TokenEmbedding,
 )
 
@@ -90,6 +93,8 @@ class CausalLM(Module):
         """
         positions, segments = batch.get("positions"), batch.get("segments")
         embedded_BTD = self.constrain(self._embed(batch["tokens"], positions), ("batch", "seq", None))
+        if isinstance(self.layers, SupportsPiecewiseLoss) and not (train and self.further is not None):
+            return self._loss_by_pieces(self.layers, embedded_BTD, batch, train=train)
         layered_BTD = self.layers(embedded_BTD, positions=positions, segments=segments)
         hidden_BTD = self._normed(layered_BTD)
         loss = self._mean_loss(hidden_BTD, batch["targets"])
@@ -105,15 +110,59 @@ class CausalLM(Module):
             metrics["accuracy"] = _mean(right_BT.astype(jnp.float32), batch["targets"] >= 0)
         return loss.mean, metrics
 
+    def _loss_by_pieces(
+        self, layers: SupportsPiecewiseLoss, embedded_BTD: jax.Array, batch: Mapping[str, jax.Array], *, train: bool
+    ) -> tuple[jax.Array, dict[str, Summary]]:
+        """The same with layers that go through the batch in pieces: what comes after them goes with them."""
+        number = _number(batch["targets"] >= 0)
+        call = functional(self._piece)
+
+        def tail(
+            shared: tuple[ArrayTree, RandomKey | None, jax.Array], layered_bTD: jax.Array, targets_bT: jax.Array
+        ) -> tuple[jax.Array, tuple[jax.Array | None, Collected]]:
+            params, random, number = shared
+            (loss, right), collected = call(params, random, layered_bTD, targets_bT, number, train=train)
+            return loss, (right, collected)
+
+        parts = ("norm", "cross_entropy", "head" if "head" in self.children else "embedding")
+        params = {name: self.params[name] for name in parts if name in self.params}
+        random = None if self.random is None else self.random.computed()
+        loss, (right, collected) = layers.piecewise_loss(
+            embedded_BTD,
+            tail,
+            (params, random, number),
+            batch["targets"],
+            positions=batch.get("positions"),
+            segments=batch.get("segments"),
+        )
+        self.absorb(merged(collected, dim=0))
+        metrics = {"loss": Summary(loss, number)}
+        if right is not None:
+            metrics["accuracy"] = Summary(right.sum(), number)
+        return loss, metrics
+
+    def _piece(
+        self, layered_bTD: jax.Array, targets_bT: jax.Array, number: jax.Array, /, *, train: bool
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """A piece's part of the mean loss over ``number`` targets, and of the accuracy."""
+        hidden_bTD, counted_bT = self._normed(layered_bTD), targets_bT >= 0
+        loss = _sum(self._losses(hidden_bTD, targets_bT), counted_bT.reshape(-1)) / jnp.maximum(number, 1)
+        if train or not self._eval_accuracy:
+            return loss, None
+        right_bT = self._logits(hidden_bTD).argmax(axis=-1) == targets_bT
+        return loss, _sum(right_bT.astype(jnp.float32), counted_bT) / jnp.maximum(number, 1)
+
     def _mean_loss(self, hidden_BTD: jax.Array, targets_BT: jax.Array) -> Summary:
-        counted_BT = targets_BT >= 0
+        return _mean(self._losses(hidden_BTD, targets_BT), (targets_BT >= 0).reshape(-1))
+
+    def _losses(self, hidden_BTD: jax.Array, targets_BT: jax.Array) -> jax.Array:
         losses_M, _ = self.cross_entropy(
             hidden_BTD.reshape(-1, hidden_BTD.shape[-1]),
             self.head.output_weight(),
-            jnp.where(counted_BT, targets_BT, 0).reshape(-1),
+            jnp.maximum(targets_BT, 0).reshape(-1),
             logit_cap=self._logit_cap,
         )
-        return _mean(losses_M, counted_BT.reshape(-1))
+        return losses_M
 
     def init_cache(self, batch_size: int, max_length: int, /) -> LMCache:
         """Of sequences with no token read yet."""
@@ -165,5 +214,13 @@ class CausalLM(Module):
 
 def _mean(values: jax.Array, counted: jax.Array) -> Summary:
     """The mean of the values that count, and how many they are."""
-    number = counted.sum(dtype=jnp.int32).astype(jnp.float32)
-    return Summary(jnp.where(counted, values, 0.0).sum() / jnp.maximum(number, 1), number)
+    number = _number(counted)
+    return Summary(_sum(values, counted) / jnp.maximum(number, 1), number)
+
+
+def _sum(values: jax.Array, counted: jax.Array) -> jax.Array:
+    return jnp.where(counted, values, 0.0).sum()
+
+
+def _number(counted: jax.Array) -> jax.Array:
+    return counted.sum(dtype=jnp.int32).astype(jnp.float32)

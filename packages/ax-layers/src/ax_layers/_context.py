@@ -105,6 +105,10 @@ class RandomKey:
         """The key that ``jax.random`` takes."""
         return functools.reduce(jax.random.fold_in, self.folds, self.base)
 
+    def computed(self) -> RandomKey:
+        """The same key with its folds done: one array, for code that wants its inputs as arrays."""
+        return RandomKey(self.array())
+
 
 # A pytree, so that it can be handed into a transform as it is.
 jax.tree_util.register_pytree_node(

@@ -21,6 +21,9 @@ ArrayTree: TypeAlias = "Mapping[str, jax.Array | ArrayTree]"
 P = ParamSpec("P")
 R = TypeVar("R")
 State = TypeVar("State")
+Shared = TypeVar("Shared")
+Rows = TypeVar("Rows")
+Rest = TypeVar("Rest")
 
 
 class Sharder(Protocol):
@@ -415,6 +418,31 @@ class SequenceLayer(Protocol):
         """The next ``[B, T, D]`` of sequences whose earlier part ``cache`` remembers.
 
         Rows with a negative position are padding: they are not remembered, and what is returned for them means nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsPiecewiseLoss(Protocol):
+    """A ``SequenceLayer`` that goes through a batch in pieces, and through what comes after it as well."""
+
+    def piecewise_loss(
+        self,
+        x: jax.Array,
+        tail: Callable[[Shared, jax.Array, Rows], tuple[jax.Array, Rest]],
+        shared: Shared,
+        rows: Rows,
+        /,
+        *,
+        positions: jax.Array | None = None,
+        segments: jax.Array | None = None,
+    ) -> tuple[jax.Array, Rest]:
+        """The sum of ``tail(shared, y, rows)[0]`` over pieces of the batch, and the rest of its results, stacked by piece.
+
+        ``y`` ``[b, T, D]`` is what the layer makes of ``x`` ``[B, T, D]`` in one piece; ``shared`` is the same for all, and
+        ``rows`` are arrays ``[B, …]``, of which a piece has its own. ``tail`` is a pure function. The loss may be differentiated by
+        parameters, ``x`` and ``shared``; its gradient has that of the auxiliary losses that layers hand out in it, which their
+        outputs are without. The rest has no gradient.
         """
         ...
 
