@@ -29,9 +29,35 @@ CATALOGUE: Mapping[str, str] = MappingProxyType(
         "tiny": "ax_recipes.llama:tiny",
         "llama-60m": "ax_recipes.llama:llama_60m",
         "smollm2-135m": "ax_recipes.llama:smollm2_135m",
+        "llama-2-7b": "ax_recipes.llama:llama_2_7b",
+        "llama-2-70b": "ax_recipes.llama:llama_2_70b",
+        "qwen3-30b-a3b": "ax_recipes.qwen3_moe:qwen3_30b_a3b",
     }
 )
 """Where each recipe is: ``module:function``."""
+
+LARGE: tuple[str, ...] = ("llama-2-7b", "llama-2-70b", "qwen3-30b-a3b")
+"""The recipes that are for hundreds of chips."""
+
+CLUSTERS: tuple[str, ...] = (
+    "v4-512",
+    "v5e-256",
+    "v5e-256x4",
+    "v5p-512",
+    "v5p-1024",
+    "v6e-256",
+    "v6e-256x4",
+    "tpu7x-128",
+    "tpu7x-256",
+    "a100-256",
+    "h100-64",
+    "h100-256",
+    "h200-256",
+    "b200-64",
+    "gb200-64",
+    "trn2-256",
+)
+"""What the large recipes are meant for, and kept as goldens and compiled for."""
 
 
 def recipe(name: str) -> Recipe:
@@ -60,6 +86,10 @@ def effective(name: str, *, on: str, num_steps: int | None = None) -> Experiment
 
 
 def goldens() -> dict[str, Callable[[], Experiment.Config]]:
-    """Every recipe's effective config on one host of every accelerator, as ``recipe/accelerator``."""
-    accelerators = [row.one_host for row in ACCELERATORS]
-    return {f"{name}/{on}": partial(effective, name, on=on) for name in CATALOGUE for on in accelerators}
+    """Every recipe's effective config on every accelerator, as ``recipe/accelerator``: one host, or what large ones are for."""
+    hosts = [row.one_host for row in ACCELERATORS]
+    return {
+        f"{name}/{on}": partial(effective, name, on=on)
+        for name in CATALOGUE
+        for on in (("cpu-1", *CLUSTERS) if name in LARGE else hosts)
+    }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import ax_kernels
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
-from ax_config import Config, chain, config_for, overriding, partial_for, replacing, setting
+from ax_config import config_for, partial_for
 from ax_input import TextInput
 from ax_layers import (
     Attention,
@@ -17,15 +17,15 @@ from ax_layers import (
     CausalLM,
     GatedFeedForward,
     Head,
-    Remat,
     Repeat,
     RMSNorm,
     llama3_scaling,
     rotary,
 )
-from ax_mesh import Mesh, MeshRules
+from ax_mesh import MeshRules
 from ax_trainer import Learner, Trainer
 
+from . import mesh_rules
 from ._experiment import Experiment
 from .weight_map import Weight, transposed
 
@@ -121,24 +121,6 @@ def adamw(*, num_steps: int, learning_rate: float, warmup_steps: int, weight_dec
     )
 
 
-def rematerialised(layer: Config[Block]) -> Remat.Config:
-    """The layer, of which only the results of matmuls with weights are kept for the backward pass."""
-    return Remat.Config(layer=layer, save_matmuls=True, prevent_cse=False)
-
-
-def mesh_rules() -> MeshRules:
-    """For models of which every chip can hold a copy: data parallel, in bfloat16, rematerialised where memory is small."""
-    fast = chain(setting(Mesh, axes={"data": -1, "fsdp": 1}), overriding("model.**.compute_dtype=bfloat16"))
-    lean = chain(fast, replacing(Block, rematerialised))
-    return MeshRules(
-        rules={
-            "cpu-*": chain(),
-            **{f"{kind}-*": fast for kind in ("h100", "h200", "b200", "gb200", "v5p", "tpu7x", "trn2")},
-            **{f"{kind}-*": lean for kind in ("a100", "v4", "v5e", "v6e")},
-        }
-    )
-
-
 def tiny(*, num_steps: int = 800) -> Experiment.Config:
     """A 1.9 M parameter model on bytes, for about six minutes on two CPU cores; by default on Python's own library."""
     return Experiment.Config(
@@ -152,7 +134,7 @@ def tiny(*, num_steps: int = 800) -> Experiment.Config:
             checkpoint_every=100,
         ),
         max_validation_batches=16,
-        mesh_rules=mesh_rules(),
+        mesh_rules=mesh_rules.small(),
     )
 
 
@@ -169,7 +151,7 @@ def llama_60m(*, num_steps: int = 10_000) -> Experiment.Config:
             checkpoint_every=500,
         ),
         max_validation_batches=32,
-        mesh_rules=mesh_rules(),
+        mesh_rules=mesh_rules.small(),
     )
 
 
@@ -186,5 +168,34 @@ def smollm2_135m(*, num_steps: int = 10_000) -> Experiment.Config:
             checkpoint_every=500,
         ),
         max_validation_batches=32,
-        mesh_rules=mesh_rules(),
+        mesh_rules=mesh_rules.small(),
+    )
+
+
+def llama_2_7b(*, num_steps: int = 500_000) -> Experiment.Config:
+    """Llama 2 with seven billion parameters, four million tokens a step, on bytes; for hundreds of chips."""
+    return _pretraining("llama-2-7b", num_steps=num_steps, learning_rate=3e-4, mesh_rules=mesh_rules.llama_2_7b())
+
+
+def llama_2_70b(*, num_steps: int = 500_000) -> Experiment.Config:
+    """Llama 2 with seventy billion parameters, four million tokens a step, on bytes; for hundreds of chips."""
+    return _pretraining("llama-2-70b", num_steps=num_steps, learning_rate=1.5e-4, mesh_rules=mesh_rules.llama_2_70b())
+
+
+def _pretraining(name: str, *, num_steps: int, learning_rate: float, mesh_rules: MeshRules) -> Experiment.Config:
+    """As Touvron et al. 2023 (arXiv:2307.09288, §2.2) trained: 4 M tokens a step, a warm-up of 2,000 steps."""
+    sizes = SIZES[name]
+    return Experiment.Config(
+        name=name,
+        num_steps=num_steps,
+        model=model(sizes),
+        vocab_size=sizes.vocab_size,
+        input=TextInput.Config(seq_length=4_096, batch_size=1_024),
+        trainer=Trainer.Config(
+            optimizer=adamw(num_steps=num_steps, learning_rate=learning_rate, warmup_steps=min(2_000, num_steps // 10)),
+            evaluate_every=1_000,
+            checkpoint_every=1_000,
+        ),
+        max_validation_batches=8,
+        mesh_rules=mesh_rules,
     )

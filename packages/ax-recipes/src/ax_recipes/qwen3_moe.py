@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import ax_kernels
 from ax_config import partial_for
+from ax_input import TextInput
 from ax_layers import (
     Attention,
     Block,
@@ -18,7 +19,11 @@ from ax_layers import (
     load_balance_loss,
     rotary,
 )
+from ax_trainer import Trainer
 
+from . import mesh_rules
+from ._experiment import Experiment
+from .llama import adamw
 from .weight_map import Weight, transposed
 
 
@@ -97,3 +102,22 @@ def weights(sizes: Sizes) -> list[Weight]:
         Weight("norm/scale", "model.norm.weight"),
         Weight("head/weight", "lm_head.weight"),
     ]
+
+
+def qwen3_30b_a3b(*, num_steps: int = 60_000) -> Experiment.Config:
+    """Qwen3 with thirty billion parameters, of which a token meets three, seventeen million tokens a step, on bytes."""
+    sizes = SIZES["qwen3-30b-a3b"]
+    return Experiment.Config(
+        name="qwen3-30b-a3b",
+        num_steps=num_steps,
+        model=model(sizes),
+        vocab_size=sizes.vocab_size,
+        input=TextInput.Config(seq_length=16_384, batch_size=1_024),
+        trainer=Trainer.Config(
+            optimizer=adamw(num_steps=num_steps, learning_rate=3e-4, warmup_steps=min(2_000, num_steps // 10)),
+            evaluate_every=1_000,
+            checkpoint_every=1_000,
+        ),
+        max_validation_batches=8,
+        mesh_rules=mesh_rules.qwen3_30b_a3b(),
+    )
