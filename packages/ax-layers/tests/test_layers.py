@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +32,7 @@ from ax_layers import (
     no_positions,
     rotary,
 )
+from ax_layers.protocols import ArrayTree
 from ax_layers.testing import (
     check_attention_fn,
     check_cross_entropy_fn,
@@ -38,6 +41,7 @@ from ax_layers.testing import (
     check_layer,
     check_sharder,
 )
+from grid import Grid
 
 DIM = 8
 
@@ -93,6 +97,22 @@ def test_embedding_and_head() -> None:
     )
     assert bool(jnp.isfinite(vectors[0, 0]).all())
     assert bool(jnp.isnan(vectors[0, 1]).all()), "a token outside the vocabulary shows"
+
+
+def test_a_split_vocabulary_is_looked_up_where_it_is() -> None:
+    """Vectors travel, rows don't; and a token outside the vocabulary shows there too."""
+    grid, module = Grid(), Embedding.Config(vocab_size=64, dim=DIM).build()
+    params = module.init(jax.random.key(0))
+    tokens = jnp.array([[0, 64, 63], [-1, 17, 5]])
+    placed = jax.device_put(params, grid.shardings(module.specs()))
+
+    def run(params: ArrayTree) -> jax.Array:
+        return functional(module, sharder=grid)(params, None, tokens)[0]
+
+    compiled = jax.jit(run).lower(placed).compile()
+    np.testing.assert_array_equal(compiled(placed), functional(module)(params, None, tokens)[0])
+    gathered = re.findall(r"f32\[(\d+),\d+\]\S* all-gather", compiled.as_text())
+    assert "64" not in gathered, "the whole vocabulary's rows are gathered"
 
 
 def test_causal_lm_passes_the_layer_kit() -> None:

@@ -158,14 +158,15 @@ class Attention(Module):
             query, key, value = self.qkv(x)
         else:
             query, key, value = self.query(x), self.key_projection(x), self.value(x)
+        # Placed at once, so that what the compiler gathers for the products is their input and not their weights.
+        query = self.constrain(query, ("batch", "seq", "heads", None))
+        key = self.constrain(key, ("batch", "seq", "kv_heads", None))
+        value = self.save_point("value", self.constrain(value, ("batch", "seq", "kv_heads", None)))
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         query = self.position_encoding(query, positions=positions)
         key = self.position_encoding(key, positions=positions)
-        query = self.save_point("query", self.constrain(query, ("batch", "seq", "heads", None)))
-        key = self.save_point("key", self.constrain(key, ("batch", "seq", "kv_heads", None)))
-        value = self.save_point("value", self.constrain(value, ("batch", "seq", "kv_heads", None)))
-        return query, key, value
+        return self.save_point("query", query), self.save_point("key", key), value
 
     def _attend(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import ax_config
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from ._dtypes import float_dtype
 from ._module import Module, scoped
 from ._output_head import logits_of
 from ._param_spec import ParamSpec
-from .protocols import Initializer
+from .protocols import Axes, Initializer
 
 
 class Embedding(Module):
@@ -44,8 +46,18 @@ class Embedding(Module):
     def __call__(self, tokens: jax.Array, /) -> jax.Array:
         """``[B, T]`` int32 → ``[B, T, D]``; a token outside the vocabulary gives NaN."""
         # Whole rows first: to look up slices and regroup them by batch, XLA would copy all of them to every device.
-        rows = self.constrain(self.weight.value, ("vocab", None))
-        vectors_BTD = jnp.take(rows, tokens, axis=0, mode="fill").astype(self._dtype)
+        rows_VD = self.constrain(self.weight.value.astype(self._dtype), ("vocab", None))
+        in_axes: list[Axes] = [("vocab", None), ("batch", "seq")]
+        split = self.sharder.split(in_axes, [rows_VD.shape, tokens.shape]).get("vocab")
+        if split is None:
+            vectors_BTD = rows_VD.at[tokens].get(mode="fill", wrap_negative_indices=False)
+        else:
+            # Each device looks up the tokens whose rows it has; left to itself, XLA would gather the rows of all.
+            look_up = functools.partial(_look_up_own, split=split)
+            out_axes = ("vocab", "batch", "seq", None)
+            parts_PBTD = self.sharder.shard_map(look_up, in_axes=in_axes, out_axes=out_axes)(rows_VD, tokens)
+            known_BT1 = ((tokens >= 0) & (tokens < rows_VD.shape[0]))[..., None]
+            vectors_BTD = jnp.where(known_BT1, parts_PBTD.sum(axis=0), jnp.nan)
         return vectors_BTD if self._scale == 1 else vectors_BTD * self._scale
 
     @scoped
@@ -57,3 +69,11 @@ class Embedding(Module):
     def output_weight(self) -> jax.Array:
         """The ``[V, D]`` matrix in the compute type."""
         return self.weight.value.astype(self._dtype)
+
+
+def _look_up_own(rows_VD: jax.Array, tokens_BT: jax.Array, *, split: tuple[str, ...]) -> jax.Array:
+    """``[1, B, T, D]``: of each token the vector, or zeros if its row is on another of the devices over which rows are split."""
+    num_rows = rows_VD.shape[0]
+    own_BT = tokens_BT - jax.lax.axis_index(split).astype(tokens_BT.dtype) * num_rows
+    is_own_BT1 = ((own_BT >= 0) & (own_BT < num_rows))[..., None]
+    return jnp.where(is_own_BT1, jnp.take(rows_VD, jnp.where(is_own_BT1[..., 0], own_BT, 0), axis=0), 0)[None]
