@@ -12,7 +12,8 @@ def padded_exchange(
     rows: jax.Array, num_sent: jax.Array, num_received: jax.Array, /, *, axis_name: tuple[str, ...]
 ) -> jax.Array:
     """Fits ``Exchange``: whole blocks are sent, whatever they hold. Every backend can do it."""
-    return jax.lax.all_to_all(rows, axis_name, split_axis=0, concat_axis=0, tiled=True)
+    received: jax.Array = jax.lax.all_to_all(rows, axis_name, split_axis=0, concat_axis=0, tiled=True)
+    return received
 
 
 def ragged_exchange(
@@ -26,7 +27,7 @@ def ragged_exchange(
     # Where a block begins at its receiver is up to the sender to say: it is the sender's own number there, as here it is theirs.
     here = jnp.full_like(blocks, jax.lax.axis_index(axis_name) * num_rows)
     flat = rows.reshape(num_devices * num_rows, *rest)
-    received = jax.lax.ragged_all_to_all(
+    received: jax.Array = jax.lax.ragged_all_to_all(
         flat, jnp.zeros_like(flat), blocks, num_sent, here, num_received, axis_name=axis_name
     )
     return received.reshape(rows.shape)

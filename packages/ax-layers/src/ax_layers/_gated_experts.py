@@ -11,7 +11,7 @@ import jax
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from . import initializers
-from ._dispatch import Dropless
+from ._dropless import Dropless
 from ._dtypes import float_dtype
 from ._module import Module, scoped
 from ._param_spec import ParamSpec
