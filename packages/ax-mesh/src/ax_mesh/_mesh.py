@@ -117,6 +117,11 @@ class Mesh:
         """
         return {name: self._put(name, array) for name, array in batch.items()}
 
+    def batch_sharding(self, num_rows: int, /, *, what: str = "a batch") -> Sharding:
+        """Where ``put`` puts arrays of so many rows, over all processes; ``what`` names them in errors."""
+        (choice,) = self._layout.choose(("batch",), (num_rows,), path="", what=what, indivisible="error")
+        return self._sharding((choice,))
+
     def activate(self) -> contextlib.AbstractContextManager[None]:
         """A context in which JAX knows the mesh, for code that names shardings by partition specs alone."""
         return contextlib.nullcontext() if self._only_device is not None else self._activated()
@@ -235,9 +240,7 @@ class Mesh:
         if array.ndim == 0:
             scalar: jax.Array = jax.device_put(array, self.replicated())
             return scalar
-        num_rows = array.shape[0] * jax.process_count()
-        (choice,) = self._layout.choose(("batch",), (num_rows,), path="", what=f"batch[{name!r}]", indivisible="error")
-        return from_processes(array, self._sharding((choice,)))
+        return from_processes(array, self.batch_sharding(array.shape[0] * jax.process_count(), what=f"batch[{name!r}]"))
 
 
 def _made(
