@@ -109,8 +109,12 @@ def lower_step(
     batch: Mapping[str, jax.ShapeDtypeStruct],
     *,
     num_microbatches: int = 1,
+    platform: str | None = None,
 ) -> jax.stages.Lowered:
-    """The donated step, traced for the described ``batch`` (leaves carry their shardings). Touches no device."""
+    """The donated step, traced for the described ``batch`` (leaves carry their shardings). Touches no device.
+
+    ``platform``, such as "neuron", has to be told where shardings are those of a ``jax.sharding.AbstractMesh``.
+    """
     state = abstract_state(model, optimizer, partitioner)
     step = jax.jit(
         train_step(model, optimizer, num_microbatches=num_microbatches),
@@ -118,7 +122,9 @@ def lower_step(
         out_shardings=(shardings_of(state), partitioner.replicated()),
     )
     with partitioner.activate():
-        return step.lower(state, batch)
+        if platform is None:
+            return step.lower(state, batch)
+        return step.trace(state, batch).lower(lowering_platforms=(platform,))
 
 
 @dataclass(frozen=True)

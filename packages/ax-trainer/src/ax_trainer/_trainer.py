@@ -151,10 +151,17 @@ class Trainer(Generic[Params]):
         """The state before the first step."""
         return init_state(self._model, self._optimizer, self._partitioner, seed=self.cfg.seed)
 
-    def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct], /) -> jax.stages.Lowered:
-        """The step, traced for a described batch. Touches no device."""
+    def lower(
+        self, batch: Mapping[str, jax.ShapeDtypeStruct], /, *, platform: str | None = None
+    ) -> jax.stages.Lowered:
+        """The step, traced for a described batch; for which ``platform``, if devices are nowhere. Touches no device."""
         return lower_step(
-            self._model, self._optimizer, self._partitioner, batch, num_microbatches=self.cfg.num_microbatches
+            self._model,
+            self._optimizer,
+            self._partitioner,
+            batch,
+            num_microbatches=self.cfg.num_microbatches,
+            platform=platform,
         )
 
     def compile(self, batch: Mapping[str, jax.ShapeDtypeStruct], /) -> CompiledStep[Params]:
