@@ -2,7 +2,8 @@
 
 It is described before it exists. ``abstract_state`` gives its shapes and shardings from the model's specs alone; what is
 initialised, restored or compiled for is that description. The optimizer's state follows the parameters: an array that
-mirrors a parameter lies where the parameter lies, all else (counters, hyperparameters) is whole on every device.
+mirrors a parameter lies where the parameter lies, unless the partitioner splits it further (``SupportsOptimizerShardings``);
+all else (counters, hyperparameters) is whole on every device.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 
 from ._learnt import learnt
 from ._promotion import standard_promotion
+from ._remembered import remembered
 from .protocols import Model, Optimizer, Params, Partitioner, Spec
 
 
@@ -43,7 +45,7 @@ def abstract_state(model: Model[Params], optimizer: Optimizer, partitioner: Part
 
     params = cast("Params", jax.tree.map(described, specs, shardings))
     with partitioner.activate(), standard_promotion():
-        learning = learnt(specs, params)
+        learning = learnt(specs, jax.tree.map(described, specs, remembered(partitioner, specs)))
         opt_state = _like_params(optimizer, jax.eval_shape(optimizer.init, learning), learning, whole)
     key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
     step = jax.ShapeDtypeStruct((), jnp.int32, sharding=replicated)

@@ -17,22 +17,25 @@ import jax.numpy as jnp
 from ._learnt import completed, learnt
 from ._microbatches import Evaluated, in_microbatches
 from ._promotion import standard_promotion
+from ._remembered import as_remembered
 from ._state import TrainState, abstract_state, shardings_of
 from .protocols import Batch, Metrics, Model, Optimizer, Params, Partitioner, SupportsStateUpdates
 
 
 def train_step(
-    model: Model[Params], optimizer: Optimizer, *, num_microbatches: int = 1
+    model: Model[Params], optimizer: Optimizer, *, num_microbatches: int = 1, partitioner: Partitioner | None = None
 ) -> Callable[[TrainState[Params], Batch], tuple[TrainState[Params], Metrics]]:
     """The function ``(state, batch) -> (next state, metrics)``, to be jitted; the batch in pieces, if so told.
 
     Metrics are the model's own, ``grad_norm``, and ``learning_rate`` where the optimizer's state tells one. States that the
-    model updates itself (``SupportsStateUpdates``) are assigned last.
+    model updates itself (``SupportsStateUpdates``) are assigned last. Where ``partitioner`` splits the optimizer's state further
+    than the parameters, gradients and updates are split alike.
     """
     import optax  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
 
     update = optax.with_extra_args_support(optimizer).update
     states = model if isinstance(model, SupportsStateUpdates) else _Stateless(model)
+    split = as_remembered(partitioner, model.specs())
 
     def step(state: TrainState[Params], batch: Batch) -> tuple[TrainState[Params], Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
@@ -43,13 +46,13 @@ def train_step(
                 return states.loss_and_updates(completed(learning, state.params), batch, key=key, train=True)
 
             (_, (metrics, assigned)), grads = jax.value_and_grad(loss, has_aux=True)(learning)
-            return Evaluated(grads, _checked(metrics), assigned)
+            return Evaluated(split(grads), _checked(metrics), assigned)
 
         grads, metrics, assigned = in_microbatches(evaluate, batch, key, num_microbatches=num_microbatches)
         with standard_promotion():
             grad_norm = optax.tree.norm(grads)
             updates, opt_state = update(grads, state.opt_state, learning, grad_norm=grad_norm)
-            params = completed(optax.apply_updates(learning, updates), state.params)
+            params = completed(optax.apply_updates(learning, split(updates)), state.params)
         once = jnp.ones((), jnp.float32)
         reports = {"grad_norm": grad_norm, **_learning_rate(opt_state)}
         return (
@@ -117,7 +120,7 @@ def lower_step(
     """
     state = abstract_state(model, optimizer, partitioner)
     step = jax.jit(
-        train_step(model, optimizer, num_microbatches=num_microbatches),
+        train_step(model, optimizer, num_microbatches=num_microbatches, partitioner=partitioner),
         donate_argnums=0,
         out_shardings=(shardings_of(state), partitioner.replicated()),
     )

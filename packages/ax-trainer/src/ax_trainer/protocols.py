@@ -137,6 +137,15 @@ class Partitioner(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsOptimizerShardings(Protocol):
+    """A ``Partitioner`` that may split what the optimizer remembers of a parameter further than the parameter."""
+
+    def optimizer_shardings(self, specs: object, /) -> object:
+        """As ``shardings``, of the arrays in the optimizer's state that mirror parameters, and of their gradients and updates."""
+        ...
+
+
 class BatchSource(Protocol):
     """A stream of batches that can tell and retake its position."""
 
