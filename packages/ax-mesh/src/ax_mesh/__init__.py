@@ -9,11 +9,17 @@ from ._accelerators import Accelerator as Accelerator
 from ._accelerators import AcceleratorGroup as AcceleratorGroup
 from ._accelerators import accelerator_group as accelerator_group
 from ._accelerators import accelerator_name as accelerator_name
+from ._collectives import Collective as Collective
+from ._flops import flops as flops
 from ._layout import Placement as Placement
 from ._mesh import Mesh as Mesh
 from ._mesh_rules import MeshRules as MeshRules
+from ._overlap import Overlap as Overlap
 from ._peak_flops import PeakFlops as PeakFlops
 from ._peak_flops import peak_flops as peak_flops
+from ._program import Memory as Memory
+from ._program import Program as Program
+from ._program import compile_program as compile_program
 from ._resolve import AxisSizeError as AxisSizeError
 from ._rules import DEFAULT_RULES as DEFAULT_RULES
 from ._rules import Rule as Rule
