@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from ._context import Collected
 from ._pipeline_plan import Plan, Steps
 from ._pipeline_run import Layer, Leaves, Places, Run, chosen, completed, zeros_of
+from ._pipeline_split import SplitBackward, split_backward
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -96,23 +97,35 @@ class Loop:
         stage = jax.lax.axis_index(self.axes) if self.axes else jnp.zeros((), jnp.int32)
         steps = cast("Steps[jax.Array]", jax.tree.map(lambda x: jnp.asarray(x)[:, stage], self.plan.steps))
 
-        def tick(state: State, step: Steps[jax.Array]) -> tuple[State, None]:
-            return _Tick(self, chunks, operands, step, stage).run(state), None
+        split = self._split(chunks, operands)
 
-        state, _ = jax.lax.scan(tick, self._first_state(chunks, operands), steps)
+        def tick(state: State, step: Steps[jax.Array]) -> tuple[State, None]:
+            return _Tick(self, chunks, operands, step, stage, split).run(state), None
+
+        state, _ = jax.lax.scan(tick, self._first_state(chunks, operands, split), steps)
         return state.results
 
     def shapes(self, places: Places, operands: Operands) -> Results:
         """The form of the results."""
         num_chunks = self.plan.table.num_chunks
         chunks = cast("Places", jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), places))
-        shapes: Results = jax.eval_shape(lambda: self._first_state(chunks, operands).results)
+        shapes: Results = jax.eval_shape(lambda: self._first_state(chunks, operands, None).results)
         return shapes
 
-    def _first_state(self, chunks: Places, operands: Operands) -> State:
+    def _first(self, chunks: Places, operands: Operands) -> tuple[Layer, Places, jax.Array]:
+        """The first chunk's layer with the first microbatch, an example of all."""
+        zero = jnp.zeros((), jnp.int32)
+        return self.bind(operands.shared, at(operands.each, zero), zero), at(chunks, zero), at(operands.x, zero)
+
+    def _split(self, chunks: Places, operands: Operands) -> SplitBackward | None:
+        if self.plan.table.weights is None or not self.backward:
+            return None
+        return split_backward(self.run, *self._first(chunks, operands))
+
+    def _first_state(self, chunks: Places, operands: Operands, split: SplitBackward | None) -> State:
         table, tail = self.plan.table, self.tail
-        x, each, rows = at((operands.x, operands.each, operands.rows), jnp.zeros((), jnp.int32))
-        layer, places = self.bind(operands.shared, each, jnp.zeros((), jnp.int32)), at(chunks, jnp.zeros((), jnp.int32))
+        layer, places, x = self._first(chunks, operands)
+        rows = at(operands.rows, jnp.zeros((), jnp.int32))
 
         def slots(number: int) -> jax.Array:
             return self.place(jnp.zeros((number, *x.shape), x.dtype))
@@ -136,8 +149,8 @@ class Loop:
             of_x=slots(table.num_microbatches) if self.backward and self.x_learnt else None,
         )
         rests: Leaves = []
-        if table.weights is not None and self.backward:
-            rests = stacked(self.plan.num_rests, zeros_of(lambda: self.run.first_backward(layer, places, x, x)[1]))
+        if split is not None:
+            rests = stacked(self.plan.num_rests, zeros_of(lambda: split.first(layer, places, x, x)[1]))
         return State(slots(self.plan.num_inputs), slots(self.plan.num_gradients), rests, results)
 
 
@@ -150,6 +163,7 @@ class _Tick:
     operands: Operands
     step: Steps[jax.Array]
     stage: jax.Array
+    split: SplitBackward | None
 
     def run(self, state: State) -> State:
         """All tasks, and then the exchange."""
@@ -158,8 +172,8 @@ class _Tick:
         if not self.loop.backward:
             return state._replace(inputs=put(state.inputs, step.arriving_input, self._sent(y, 1)))
         state, of_x = self._backward(state)
-        if self.loop.plan.table.weights is not None:
-            state = self._weights(state)
+        if self.split is not None:
+            state = self._weights(self.split, state)
         return state._replace(
             inputs=put(state.inputs, step.arriving_input, self._sent(y, 1)),
             gradients=put(state.gradients, step.arriving_gradient, self._sent(of_x, -1)),
@@ -220,27 +234,25 @@ class _Tick:
             of_x, of_params = run.backward(self._layer(microbatch), places, x, gradient)
             return of_x, add(sums, chunk, of_params)
 
-        def first(_: Leaves) -> tuple[tuple[jax.Array, Leaves], Leaves]:
-            return run.first_backward(self._layer(microbatch), places, x, gradient), []
-
-        if self.loop.plan.table.weights is None:
+        if self.split is None:
             of_x, of_params = when(active, whole, results.of_params)
             results = results._replace(of_params=of_params)
         else:
-            (of_x, rest), _ = when(active, first, [])
+            first = self.split.first
+            (of_x, rest), _ = when(active, lambda _: (first(self._layer(microbatch), places, x, gradient), []), [])
             state = state._replace(rests=put(state.rests, step.backward_rest, rest))
         if results.of_x is not None:
             begins = active & (self.stage == 0) & (chunk == 0)
             results = results._replace(of_x=put(results.of_x, jnp.where(begins, microbatch, -1), of_x))
         return state._replace(results=results), of_x
 
-    def _weights(self, state: State) -> State:
-        step, run = self.step, self.loop.run
+    def _weights(self, split: SplitBackward, state: State) -> State:
+        step = self.step
         chunk, _ = self._task(step.weights)
         rest = at(state.rests, jnp.maximum(step.weights_rest, 0))
 
         def work(sums: Leaves) -> tuple[None, Leaves]:
-            return None, add(sums, chunk, run.second_backward(at(self.chunks, chunk), rest))
+            return None, add(sums, chunk, split.second(at(self.chunks, chunk), rest))
 
         _, of_params = when(step.weights >= 0, work, state.results.of_params)
         return state._replace(results=state.results._replace(of_params=of_params))

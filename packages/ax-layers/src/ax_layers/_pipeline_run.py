@@ -1,4 +1,4 @@
-"""A run of layers for one microbatch, as a stage of a pipeline carries it out: forward, and backward in one piece or in two.
+"""A run of layers for one microbatch, as a stage of a pipeline carries it out: forward, and backward in one piece.
 
 The layers are stacked; an ``index`` of -1 marks a place that holds none, in runs that are shorter than others. Backward
 begins with the run's input and computes the rest again, so that between the two nothing else has to be kept.
@@ -44,16 +44,19 @@ class Run:
         """The output, and what was collected, stacked by place."""
 
         def body(x: jax.Array, place: Places) -> tuple[jax.Array, Collected]:
-            def filled(x: jax.Array) -> tuple[jax.Array, Collected]:
-                return layer(place.params, place.index, x)
-
-            if not self.empty:
-                return filled(x)
-            _, nothing = zeros_of(filled, x)
-            through: tuple[jax.Array, Collected] = jax.lax.cond(place.index >= 0, filled, lambda x: (x, nothing), x)
-            return through
+            return self.at_place(place.index, lambda x: layer(place.params, place.index, x), x)
 
         return jax.lax.scan(body, x, places)
+
+    def at_place(
+        self, index: jax.Array, filled: Callable[[jax.Array], tuple[jax.Array, R]], x: jax.Array, /
+    ) -> tuple[jax.Array, R]:
+        """``filled(x)``; at an empty place ``x`` and zeros."""
+        if not self.empty:
+            return filled(x)
+        _, nothing = zeros_of(filled, x)
+        through: tuple[jax.Array, R] = jax.lax.cond(index >= 0, filled, lambda x: (x, nothing), x)
+        return through
 
     def backward(self, layer: Layer, places: Places, x: jax.Array, gradient: jax.Array, /) -> tuple[jax.Array, Leaves]:
         """The gradients of the input and of the learnt parameters, for the output's gradient and the auxiliary losses."""
