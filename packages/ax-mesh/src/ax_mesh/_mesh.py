@@ -38,7 +38,7 @@ class Mesh:
     Args:
         cfg: Axes and rules.
         devices: All of the job's unless given. A number makes a mesh of so many devices that are nowhere.
-        num_groups: Of a number of devices, how many TPU slices or nodes they are in; None where ``cfg`` decides it.
+        num_groups: Of a number of devices, how many TPU slices or nodes they are in, where ``cfg`` doesn't decide it.
 
     Raises:
         AxisSizeError: The axes don't fit the devices.
@@ -246,12 +246,13 @@ class Mesh:
 def _made(
     cfg: Mesh.Config, devices: Sequence[jax.Device] | int, num_groups: int | None
 ) -> tuple[Sizes, jax.sharding.Mesh | AbstractMesh]:
+    both_open = -1 in cfg.axes.values() and -1 in cfg.between.values()
     if isinstance(devices, int):
-        sizes = resolve(cfg.axes, cfg.between, devices, num_groups)
+        sizes = resolve(cfg.axes, cfg.between, devices, num_groups if both_open else None)
         total = sizes.total()
         return sizes, AbstractMesh(tuple(total.values()), tuple(total), axis_types=_auto(total))
     num_groups = num_slices(devices)
-    if num_groups is None and -1 in cfg.axes.values() and -1 in cfg.between.values():
+    if num_groups is None and both_open:
         num_groups = num_processes(devices)
     sizes = resolve(cfg.axes, cfg.between, len(devices), num_groups)
     order = arranged(devices, tuple(sizes.within.values()), tuple(sizes.between.values()))

@@ -7,28 +7,22 @@ and no array is made, so a model of any size is lowered for any number of chips 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Never, cast
+from collections.abc import Mapping
+from typing import Never, Protocol
 
 import jax
 import numpy as np
 from ax_layers import as_model
+from ax_mesh import AcceleratorGroup, topology
 
 from ._experiment import Experiment, ExperimentError
-from .protocols import SupportsBatchShapes, SupportsLowering
+from .protocols import Placement, SupportsBatchShapes, SupportsDescription, SupportsLowering
+
+Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 
 
-@dataclass(frozen=True)
-class _BatchSpec:
-    """An array of a batch, described as parameters are, so that the mesh's rules place it."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @property
-    def axes(self) -> tuple[str | None, ...]:
-        return ("batch", *(None,) * (len(self.shape) - 1))
+class Described(Placement, SupportsDescription, Protocol):
+    """Devices that may be nowhere, for tracing."""
 
 
 class _NoData:
@@ -44,19 +38,15 @@ class _NoData:
         """There is no position to take."""
 
 
-def lower(config: Experiment.Config, devices: Sequence[jax.Device], /) -> jax.stages.Lowered:
-    """The training step of ``config``, as it is (see ``for_accelerator``), traced for ``devices``.
+def lower(config: Experiment.Config, group: AcceleratorGroup, /) -> jax.stages.Lowered:
+    """The training step of ``config``, as it is (see ``for_accelerator``), traced for an accelerator (``accelerator_group``).
 
     Raises:
-        ExperimentError: The input's config doesn't tell the shapes of its batches, or the trainer can't be lowered.
+        ExperimentError: A part of the experiment can't tell what has to be known.
+        TopologyError: What describes such devices isn't installed.
     """
-    mesh = config.mesh.build(devices=devices)
-    if not isinstance(config.input, SupportsBatchShapes):
-        raise ExperimentError(
-            f"a {type(config.input).__qualname__} doesn't tell what its batches are before it is read; give it the method "
-            "batch_shapes (see ax_recipes.protocols.SupportsBatchShapes)"
-        )
-    specs = {name: _BatchSpec(*described) for name, described in config.input.batch_shapes().items()}
+    is_nowhere = group.accelerator.platform == "neuron"
+    mesh = described_mesh(config, group) if is_nowhere else _built(config, devices=topology(group.name))
     trainer = config.trainer.build(
         num_steps=config.num_steps,
         model=as_model(config.build().model, sharder=mesh, per_layer=config.per_layer_metrics),
@@ -64,10 +54,37 @@ def lower(config: Experiment.Config, devices: Sequence[jax.Device], /) -> jax.st
         batches=_NoData(),
     )
     if not isinstance(trainer, SupportsLowering):
-        raise ExperimentError(
-            f"a {type(trainer).__qualname__} can't be lowered; give it the method lower (see ax_recipes.protocols.SupportsLowering)"
-        )
-    shardings = cast("Mapping[str, jax.sharding.Sharding]", mesh.shardings(specs))
-    return trainer.lower(
-        {name: jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=shardings[name]) for name, spec in specs.items()}
+        raise _lacks(trainer, "lower", "SupportsLowering")
+    batch = {
+        name: jax.ShapeDtypeStruct(shape, dtype, sharding=mesh.batch_sharding(shape[0]))
+        for name, (shape, dtype) in batch_shapes(config).items()
+    }
+    return trainer.lower(batch, platform=group.accelerator.platform if is_nowhere else None)
+
+
+def described_mesh(config: Experiment.Config, group: AcceleratorGroup) -> Described:
+    """The mesh of ``config`` over devices of which there is only the number. Raises ExperimentError."""
+    hosts = -(-group.num_chips // group.accelerator.chips_per_host)
+    num_groups = group.num_slices if group.accelerator.platform == "tpu" else hosts
+    return _built(config, devices=group.num_devices, num_groups=num_groups)
+
+
+def batch_shapes(config: Experiment.Config) -> Shapes:
+    """The shapes of a batch. Raises ExperimentError when the input's config doesn't tell them."""
+    if not isinstance(config.input, SupportsBatchShapes):
+        raise _lacks(config.input, "batch_shapes", "SupportsBatchShapes")
+    return config.input.batch_shapes()
+
+
+def _built(config: Experiment.Config, **devices: object) -> Described:
+    mesh = config.mesh.build(**devices)
+    if not isinstance(mesh, SupportsDescription):
+        raise _lacks(mesh, "batch_sharding", "SupportsDescription")
+    return mesh
+
+
+def _lacks(part: object, method: str, protocol: str) -> ExperimentError:
+    return ExperimentError(
+        f"a {type(part).__qualname__} can't be asked before there is a run; give it the method {method} (see "
+        f"ax_recipes.protocols.{protocol})"
     )

@@ -67,6 +67,20 @@ class Placement(Partitioner, Sharder, Protocol):
     """The devices, for the trainer and for the layers at once."""
 
 
+@runtime_checkable
+class SupportsDescription(Protocol):
+    """A ``Placement`` that tells of itself; its config is built with ``devices``, or with their number and ``num_groups``."""
+
+    @property
+    def axes(self) -> Mapping[str, int]:
+        """The size of each mesh axis."""
+        ...
+
+    def batch_sharding(self, num_rows: int, /) -> jax.sharding.Sharding:
+        """Where ``put`` puts arrays of so many rows, over all processes."""
+        ...
+
+
 class StateStore(Checkpointer, Protocol):
     """A checkpointer that can also read a part of a state; its config is built with ``folder``, a ``Path``."""
 
@@ -110,6 +124,6 @@ class Loop(Protocol):
 class SupportsLowering(Protocol):
     """A ``Loop`` whose step can be traced without being run."""
 
-    def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct], /) -> jax.stages.Lowered:
-        """The step for a described batch; touches no device."""
+    def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct], /, *, platform: str | None = None) -> jax.stages.Lowered:
+        """The step for a described batch; touches no device. ``platform`` is for meshes of devices that are nowhere."""
         ...

@@ -127,7 +127,8 @@ def lower_step(
     with partitioner.activate():
         if platform is None:
             return step.lower(state, batch)
-        return step.trace(state, batch).lower(lowering_platforms=(platform,))
+        lowered: jax.stages.Lowered = step.trace(state, batch).lower(lowering_platforms=(platform,))
+        return lowered
 
 
 @dataclass(frozen=True)

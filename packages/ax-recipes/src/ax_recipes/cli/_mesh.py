@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,3 +40,48 @@ def show(
         from ._mesh_show import show as run_show
 
         run_show(name, on=on, overrides=tuple(overrides or ()))
+
+
+@mesh.command()
+def table(
+    recipes: Annotated[
+        list[str] | None, typer.Argument(metavar="[RECIPE]…", help="Recipes. Default: those for hundreds of chips.")
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND-NUMBER", help="An accelerator; repeat it. Default: the clusters of the catalogue."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change any value of the config; repeat it.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="How many compilers run at a time, each in some 4 GB of memory.")
+    ] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write it there too, anew after every row.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print it for a README.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Compile recipes for accelerators that need not be here: does it fit, what does it compute and send, how long does it take.
+
+    A row is a minute or two of work for the accelerator's own compiler, in a process of its own: if that fails, the row says so.
+    Bytes are of one device as JAX counts them. *parts* are microbatches; *sent* is by one device in a step.
+
+    Examples:
+
+        ax mesh table llama-2-7b --on v5e-256 --on h100-64
+
+        ax mesh table --json table.json --markdown
+    """
+    with explained(debug=debug):
+        from ._mesh_table import table as run_table
+
+        run_table(
+            recipes or (),
+            on=on or (),
+            overrides=tuple(overrides or ()),
+            jobs=jobs,
+            json_file=json_file,
+            markdown=markdown,
+        )
