@@ -129,6 +129,7 @@ from ax_layers.protocols import (
     State,
     StateSpaceFn,
     SupportsAttentionOptions,
+    SupportsPaths,
     SupportsWindow,
     TokenEmbedding,
 )
@@ -152,6 +153,7 @@ from ax_trainer.protocols import (
     Partitioner,
     Spec,
     StopSignal,
+    SupportsOptimizerShardings,
     SupportsSpecs,
     SupportsStateUpdates,
     SupportsTrainable,
@@ -242,6 +244,10 @@ SHARDERS: Built[Sharder] = {
     "ax_mesh.Mesh, eight devices": lambda: Mesh.Config(axes={"fsdp": 8}).build(),
     "ax_mesh.Mesh, two by four": lambda: Mesh.Config(axes={"data": 2, "fsdp": 4}).build(),
     "strangers.NamedShardings": NamedShardings,
+}
+
+SUPPORT_PATHS: Built[SupportsPaths] = {
+    "ax_mesh.Mesh": lambda: Mesh.Config(axes={"fsdp": 2, "tensor": 4}, overrides={"a*": (("heads", None),)}).build(),
 }
 
 ATTENTION_FNS: Mapping[str, AttentionFn] = {
@@ -532,6 +538,10 @@ PARTITIONERS: Built[Partitioner] = {
     "ax_mesh.Mesh, sharded and tensor parallel": lambda: Mesh.Config(axes={"fsdp": 2, "tensor": 4}).build(),
     "ax_trainer.testing.SingleDevice": SingleDevice,
     "strangers.NamedShardings": NamedShardings,
+}
+
+SUPPORT_OPTIMIZER_SHARDINGS: Built[SupportsOptimizerShardings] = {
+    "ax_mesh.Mesh": lambda: Mesh.Config(axes={"data": 8}, optimizer_rules=(("embed", "data"),)).build(),
 }
 
 BATCH_SOURCES: Built[BatchSource] = {

@@ -103,6 +103,12 @@ def test_sharder(name: str) -> None:
     check_sharder(fits.SHARDERS[name]())
 
 
+@pytest.mark.parametrize("name", fits.SUPPORT_PATHS)
+def test_supports_paths(name: str) -> None:
+    for path in ("", "a/b", "c"):
+        check_sharder(fits.SUPPORT_PATHS[name]().at(path))
+
+
 @pytest.mark.parametrize("name", fits.ATTENTION_FNS)
 def test_attention_fn(name: str) -> None:
     check_attention_fn(fits.ATTENTION_FNS[name], may_refuse=LACKS.get(name, ()))
