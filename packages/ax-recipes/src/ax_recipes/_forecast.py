@@ -25,7 +25,11 @@ from ._catalogue import effective
 from ._experiment import Experiment
 
 _GIB = 2**30
-_OUT_OF_MEMORY = re.compile(r"Used ([\d.]+)([GM]) of ([\d.]+)G hbm", re.IGNORECASE)
+_OUT_OF_MEMORY = (
+    re.compile(r"Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm"),
+    re.compile(r"\(([\d.]+)([KMG])\) exceeds available HBM \(([\d.]+)([KMG])\)"),
+)
+"""What the TPU compiler says of a program that doesn't fit: needed, and there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +91,13 @@ def forecast(recipe: str, *, on: str, overrides: tuple[str, ...] = ()) -> Foreca
     return replace(planned, problem=f"the compiler's process ended with {found.returncode}: {last}")
 
 
-_NO_CHIPS = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
-"""Keeps the vendors' libraries from looking for hardware."""
+_NO_CHIPS = {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+"""Keeps the vendors' libraries from looking for hardware, and libtpu from locking what isn't there."""
 
 
 def _config(recipe: str, on: str, overrides: tuple[str, ...]) -> Experiment.Config:
@@ -153,7 +162,7 @@ def _compiled(recipe: str, on: str, overrides: tuple[str, ...]) -> dict[str, obj
         begun = time.perf_counter()
         program = compile_program(lowered, described_mesh(config, group).axes)
     except Exception as error:
-        return _failed(error)
+        return failed(error)
     sent: dict[str, float] = {}
     for each in program.collectives:
         sent[each.kind] = sent.get(each.kind, 0.0) + each.wire_bytes * each.times
@@ -169,12 +178,14 @@ def _compiled(recipe: str, on: str, overrides: tuple[str, ...]) -> dict[str, obj
     }
 
 
-def _failed(error: Exception) -> dict[str, object]:
+def failed(error: Exception) -> dict[str, object]:
+    """What an error of the compiler tells: how much memory would be needed, or just what it says."""
     text = str(error)
-    used = _OUT_OF_MEMORY.search(text)
-    if used is None:
+    found = next(filter(None, (pattern.search(text) for pattern in _OUT_OF_MEMORY)), None)
+    if found is None:
         return {"problem": f"{type(error).__name__}: {text.strip().splitlines()[0]}"}
-    return {"hbm": float(used[1]) * (_GIB if used[2] == "G" else 2**20), "hbm_limit": float(used[3]) * _GIB}
+    needed, there = (float(found[i]) * 1024 ** ("KMG".index(found[i + 1]) + 1) for i in (1, 3))
+    return {"hbm": needed, "hbm_limit": there}
 
 
 def main() -> None:
