@@ -1,0 +1,49 @@
+"""The large recipes on the clusters that they are for: they fit, and send what their rules promise and nothing else.
+
+Each case is a minute or two of the accelerator's own compiler. `ax mesh table` shows the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import pytest
+from ax_recipes._catalogue import effective
+from ax_recipes._forecast import Forecast, forecast
+
+CLUSTERS = ("v5e-256", "v5p-512", "v6e-256x4", "tpu7x-128", "h100-64", "h100-256", "b200-64")
+
+
+def num_params(recipe: str) -> int:
+    specs = effective(recipe, on="cpu-1").build().model.specs()
+    return sum(math.prod(spec.shape) for spec in jax.tree.leaves(specs))
+
+
+def checked(recipe: str, on: str) -> Forecast:
+    found = forecast(recipe, on=on)
+    assert found.problem is None, found.problem
+    assert found.fits, f"{found.hbm} bytes of {found.hbm_limit}"
+    assert found.arguments is not None
+    assert found.program_flops is not None
+    shards = found.mesh["fsdp"] * found.mesh.get("tensor", 1)
+    assert found.arguments == pytest.approx(12 * num_params(recipe) / shards, rel=0.1), "three float32 arrays a parameter"
+    # Rematerialisation at most doubles the forward pass; causal attention needs half of what the convention counts.
+    assert 0.75 < found.program_flops / found.model_flops < 4 / 3
+    return found
+
+
+@pytest.mark.parametrize("on", CLUSTERS)
+@pytest.mark.parametrize("recipe", ["llama-2-7b", "llama-2-70b"])
+def test_dense_models(recipe: str, on: str) -> None:
+    found = checked(recipe, on)
+    assert set(found.collectives) <= {"all-gather", "reduce-scatter", "all-reduce", "collective-permute"}
+    # Each part of the batch gathers the bfloat16 weights for its forward and its backward pass, if over fsdp alone.
+    if "tensor" not in found.mesh:
+        gathers = 2 * found.num_microbatches
+        assert found.collectives["all-gather"] == pytest.approx(2 * gathers * num_params(recipe), rel=0.1)
+
+
+@pytest.mark.parametrize("on", CLUSTERS)
+def test_a_mixture_of_experts(on: str) -> None:
+    checked("qwen3-30b-a3b", on)
