@@ -25,12 +25,15 @@ from ax_layers import (
     Repeat,
     StochasticDepth,
     Wrapper,
+    Zigzag,
 )
 from ax_layers.testing import check_layer, check_sharded
 from grid import Grid
 
 DIM, VOCAB = 8, 16
-TABLES = ("test_layers", "test_attention_parts", "test_linear_attention", "test_mla", "test_moe")
+TABLES = (
+    "test_layers", "test_attention_parts", "test_attention_by_shards", "test_linear_attention", "test_mla", "test_moe",
+)  # fmt: skip
 """Test files with a table of ``LAYERS``, every one of which goes through ``check_layer`` there."""
 IN_TESTS_OF_THEIR_OWN = ("CrossAttention", "DelayedRange", "Gated", "Int8Linear", "LoRA", "QuantisedLinear")
 """Of ``test_attention_parts``, ``test_linear_attention`` and ``test_adapters``. All through the same kit, but for ``QuantisedLinear``
@@ -70,6 +73,7 @@ WITH_TOKENS: dict[str, Buildable[Module]] = {
     "causal language model": lm(),
     "distillation": Distillation.Config(vocab_size=VOCAB, student=lm(), teacher=lm()),
     "embedding": Embedding.Config(vocab_size=VOCAB, dim=DIM),
+    "in zigzag order": Zigzag.Config(vocab_size=VOCAB, model=lm()),
 }
 
 

@@ -40,6 +40,7 @@ from ._gated import Gated as Gated
 from ._gated_delta import GatedDelta as GatedDelta
 from ._gated_experts import GatedExperts as GatedExperts
 from ._gated_norm import GatedRMSNorm as GatedRMSNorm
+from ._gathered_attention import GatheredAttention as GatheredAttention
 from ._grouped_matmul import grouped_matmul as grouped_matmul
 from ._identity import Identity as Identity
 from ._int8_linear import Int8Linear as Int8Linear
@@ -67,6 +68,7 @@ from ._output_head import Head as Head
 from ._parallel_block import ParallelBlock as ParallelBlock
 from ._param_spec import ParamSpec as ParamSpec
 from ._param_spec import SpecTree as SpecTree
+from ._partial_dot_product import PartialDotProduct as PartialDotProduct
 from ._pipeline import Pipeline as Pipeline
 from ._pipeline import pipelined as pipelined
 from ._position_embedding import LearnedPositions as LearnedPositions
@@ -80,6 +82,7 @@ from ._regularised_cross_entropy import regularised_cross_entropy as regularised
 from ._remat import Remat as Remat
 from ._repeat import Repeat as Repeat
 from ._residual import Residual as Residual
+from ._ring_attention import RingAttention as RingAttention
 from ._rms_norm import RMSNorm as RMSNorm
 from ._rotary import no_positions as no_positions
 from ._rotary import rotary as rotary
@@ -106,5 +109,7 @@ from ._sliding_kv_cache import SlidingKVCache as SlidingKVCache
 from ._ssd import ssd as ssd
 from ._stack import Stack as Stack
 from ._stochastic_depth import StochasticDepth as StochasticDepth
+from ._ulysses_attention import UlyssesAttention as UlyssesAttention
 from ._version import __version__ as __version__
 from ._wrapper import Wrapper as Wrapper
+from ._zigzag import Zigzag as Zigzag

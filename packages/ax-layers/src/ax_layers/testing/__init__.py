@@ -11,6 +11,7 @@ from ._grouped_matmul import check_grouped_matmul as check_grouped_matmul
 from ._kv_cache import check_kv_cache as check_kv_cache
 from ._layer import check_extend as check_extend
 from ._layer import check_layer as check_layer
+from ._partial_attention import check_partial_attention as check_partial_attention
 from ._recurrence_fn import check_delta_rule_fn as check_delta_rule_fn
 from ._recurrence_fn import check_state_space_fn as check_state_space_fn
 from ._sharded import check_sharded as check_sharded

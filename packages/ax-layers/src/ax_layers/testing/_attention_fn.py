@@ -102,7 +102,7 @@ def check_attention_fn(
             that it was given.
         gradients: Whether to check gradients too.
     """
-    _check_cases(fn, _cases(length, head_dim), length, head_dim, may_refuse, gradients)
+    _check_cases(fn, attention_cases(length, head_dim), length, head_dim, may_refuse, gradients)
 
 
 def check_attention_options(
@@ -131,7 +131,7 @@ def _check_cases(
             _check_case(f"{name}, {dtype}", fn, (query, key, value), options, dtype, may_refuse, gradients)
 
 
-def _cases(length: int, head_dim: int) -> list[Case]:
+def attention_cases(length: int, head_dim: int) -> list[Case]:
     rng = np.random.default_rng(0)
     base = Options(scale=head_dim**-0.5, causal=True)
     order = np.tile(np.arange(length, dtype=np.int32), (2, 1))
@@ -182,7 +182,7 @@ def _cases(length: int, head_dim: int) -> list[Case]:
 def _option_cases(length: int, head_dim: int) -> list[Case]:
     base = Options(scale=head_dim**-0.5, causal=True)
     sinks = np.random.default_rng(1).standard_normal(4).astype(np.float32)
-    cached = next(options for name, _, options in _cases(length, head_dim) if name == "cache")
+    cached = next(options for name, _, options in attention_cases(length, head_dim) if name == "cache")
 
     def in_chunks(query_positions: jax.Array, key_positions: jax.Array, /) -> jax.Array:
         return query_positions // 3 == key_positions // 3
