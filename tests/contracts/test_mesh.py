@@ -7,6 +7,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from ax_layers import as_model
 from ax_mesh import Mesh, Rule
 from ax_trainer import Trainer
 from ax_trainer.protocols import Partitioner
@@ -22,7 +23,7 @@ def test_overrides_reach_the_module_of_that_path_and_no_other() -> None:
         """How many activations are split by heads, and how many by the inner dim of the feed-forward."""
         overrides = {} if pattern is None else {pattern: (*WHOLE_HEADS, ("mlp", None))}
         mesh = Mesh.Config(axes={"fsdp": 2, "tensor": 4}, overrides=overrides).build()
-        model = small.as_model(small.lm().build(vocab_size=small.VOCAB_SIZE), sharder=mesh)
+        model = as_model(small.lm().build(vocab_size=small.VOCAB_SIZE), sharder=mesh)
         params = jax.eval_shape(model.init, jax.random.key(0))
         with mesh.activate():
             loss = jax.jit(lambda params, batch: model.loss(params, batch, key=jax.random.key(0), train=True)[0])

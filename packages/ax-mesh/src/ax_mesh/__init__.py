@@ -20,6 +20,7 @@ from ._peak_flops import peak_flops as peak_flops
 from ._program import Memory as Memory
 from ._program import Program as Program
 from ._program import compile_program as compile_program
+from ._reshard import reshard as reshard
 from ._resolve import AxisSizeError as AxisSizeError
 from ._rules import DEFAULT_RULES as DEFAULT_RULES
 from ._rules import Rule as Rule
