@@ -133,7 +133,7 @@ from ax_layers.protocols import (
     SupportsWindow,
     TokenEmbedding,
 )
-from ax_mesh import Mesh
+from ax_mesh import Mesh, compiler_options
 from ax_mesh.protocols import HasAxes
 from ax_recipes.protocols import Loop, Outcome, Pipeline, Placement, StateStore
 from ax_runtime.agent import JsonlSink, StopOnSignals
@@ -153,6 +153,7 @@ from ax_trainer.protocols import (
     Partitioner,
     Spec,
     StopSignal,
+    SupportsCompilerOptions,
     SupportsOptimizerShardings,
     SupportsSpecs,
     SupportsStateUpdates,
@@ -542,6 +543,10 @@ PARTITIONERS: Built[Partitioner] = {
 
 SUPPORT_OPTIMIZER_SHARDINGS: Built[SupportsOptimizerShardings] = {
     "ax_mesh.Mesh": lambda: Mesh.Config(axes={"data": 8}, optimizer_rules=(("embed", "data"),)).build(),
+}
+
+SUPPORT_COMPILER_OPTIONS: Built[SupportsCompilerOptions] = {
+    "ax_mesh.Mesh": lambda: Mesh.Config(compiler_options=compiler_options("cpu")).build(),
 }
 
 BATCH_SOURCES: Built[BatchSource] = {

@@ -8,7 +8,7 @@ import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
 from ax_config import config_for
 from ax_trainer import Learner, Trainer, abstract_state, compile_step, init_state, lower_step
-from ax_trainer.protocols import Batch, HostBatch, Metrics, Optimizer
+from ax_trainer.protocols import Batch, HostBatch, Metrics, Optimizer, SupportsCompilerOptions
 from ax_trainer.testing import (
     ArraySpec,
     BigramModel,
@@ -191,3 +191,25 @@ def test_states_are_assigned_and_neither_learnt_nor_decayed() -> None:
     seen = np.bincount(np.concatenate([np.asarray(batch["tokens"]).reshape(-1) for batch in BATCHES]), minlength=17)
     np.testing.assert_array_equal(state.params["count"], seen[:, None])
     assert not np.array_equal(state.params["head"], first["head"]), "all else is learnt"
+
+
+class Slow(FullySharded):
+    """Has an option for the compiler."""
+
+    def __init__(self, **options: str | bool) -> None:
+        super().__init__()
+        self._options = options
+
+    @property
+    def compiler_options(self) -> dict[str, str | bool]:
+        return self._options
+
+
+def test_the_compiler_is_told_what_the_partitioner_says() -> None:
+    assert isinstance(Slow(), SupportsCompilerOptions)
+    assert not isinstance(FullySharded(), SupportsCompilerOptions)
+    placed = Slow().put(next(MemoryBatches(BATCHES)))
+    batch = {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in placed.items()}
+    compile_step(BigramModel(), learner(), Slow(xla_backend_optimization_level="0"), batch)
+    with pytest.raises(Exception, match="No such compile option: 'xla_no_such_option'"):
+        compile_step(BigramModel(), learner(), Slow(xla_no_such_option=True), batch)

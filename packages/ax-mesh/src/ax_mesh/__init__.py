@@ -10,6 +10,9 @@ from ._accelerators import AcceleratorGroup as AcceleratorGroup
 from ._accelerators import accelerator_group as accelerator_group
 from ._accelerators import accelerator_name as accelerator_name
 from ._collectives import Collective as Collective
+from ._compiler_options import COMPILER_OPTIONS as COMPILER_OPTIONS
+from ._compiler_options import CompilerOptions as CompilerOptions
+from ._compiler_options import compiler_options as compiler_options
 from ._flops import flops as flops
 from ._layout import Placement as Placement
 from ._mesh import Mesh as Mesh

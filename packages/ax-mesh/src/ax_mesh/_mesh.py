@@ -64,6 +64,9 @@ class Mesh:
         overrides: dict[str, tuple[Rule, ...]] = ax_config.field(default_factory=dict)
         optimizer_rules: tuple[Rule, ...] = ()
         indivisible: Indivisible = "error"
+        compiler_options: dict[str, str | bool] = ax_config.field(
+            default_factory=dict, help='XLA\'s options for programs on this mesh, such as compiler_options("v5e")'
+        )
 
     def __init__(
         self, cfg: Config, /, *, devices: Sequence[jax.Device] | int | None = None, num_groups: int | None = None
@@ -77,6 +80,7 @@ class Mesh:
             if isinstance(self._mesh, jax.sharding.Mesh) and self._mesh.devices.size == 1
             else None
         )
+        self._compiler_options = cfg.compiler_options
         self._path = ""
         self._modules: set[str] = set()
 
@@ -94,6 +98,11 @@ class Mesh:
     def jax_mesh(self) -> jax.sharding.Mesh | AbstractMesh:
         """The mesh as JAX knows it; abstract if it was made of a number of devices."""
         return self._mesh
+
+    @property
+    def compiler_options(self) -> Mapping[str, str | bool]:
+        """What XLA is told when a program for this mesh is compiled."""
+        return dict(self._compiler_options)
 
     def shardings(self, specs: object, /) -> object:
         """A pytree of shardings congruent to ``specs``, a model's parameters, whose leaves tell ``shape``, ``dtype`` and ``axes``.

@@ -19,7 +19,16 @@ from ._microbatches import Evaluated, in_microbatches
 from ._promotion import standard_promotion
 from ._remembered import as_remembered
 from ._state import TrainState, abstract_state, shardings_of
-from .protocols import Batch, Metrics, Model, Optimizer, Params, Partitioner, SupportsStateUpdates
+from .protocols import (
+    Batch,
+    Metrics,
+    Model,
+    Optimizer,
+    Params,
+    Partitioner,
+    SupportsCompilerOptions,
+    SupportsStateUpdates,
+)
 
 
 def train_step(
@@ -162,9 +171,11 @@ def compile_step(
     *,
     num_microbatches: int = 1,
 ) -> CompiledStep[Params]:
-    """``lower_step``, compiled, with the time that both took."""
+    """``lower_step``, compiled with the partitioner's options (``SupportsCompilerOptions``), with the time that both took."""
     start = time.perf_counter()
-    executable = lower_step(model, optimizer, partitioner, batch, num_microbatches=num_microbatches).compile()
+    options = partitioner.compiler_options if isinstance(partitioner, SupportsCompilerOptions) else {}
+    lowered = lower_step(model, optimizer, partitioner, batch, num_microbatches=num_microbatches)
+    executable = lowered.compile(compiler_options=dict(options))
     return CompiledStep(executable, batch, time.perf_counter() - start)
 
 

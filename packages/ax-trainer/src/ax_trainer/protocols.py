@@ -146,6 +146,16 @@ class SupportsOptimizerShardings(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsCompilerOptions(Protocol):
+    """A ``Partitioner`` that knows what to tell the compiler of its devices."""
+
+    @property
+    def compiler_options(self) -> Mapping[str, str | bool]:
+        """Options of XLA by name, as ``jax.stages.Lowered.compile`` takes them."""
+        ...
+
+
 class BatchSource(Protocol):
     """A stream of batches that can tell and retake its position."""
 
