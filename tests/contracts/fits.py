@@ -135,7 +135,7 @@ from ax_layers.protocols import (
 )
 from ax_mesh import Mesh, compiler_options
 from ax_mesh.protocols import HasAxes
-from ax_recipes.protocols import Loop, Outcome, Pipeline, Placement, StateStore
+from ax_recipes.protocols import Loop, Outcome, Pipeline, Placement, StateStore, SupportsAbstractState
 from ax_runtime.agent import JsonlSink, StopOnSignals
 from ax_runtime.checkpoint import OrbaxCheckpointer
 from ax_runtime.protocols import Job, Stop
@@ -603,6 +603,12 @@ LOOPS: Built[Loop] = {
     ),
     "strangers.OptaxLoop": lambda: OptaxLoop(
         learning_rate=1e-2, num_steps=10, model=small.lm_model(), batches=small.pipeline().train()
+    ),
+}
+
+SUPPORT_ABSTRACT_STATE: Built[SupportsAbstractState] = {
+    "ax_trainer.Trainer": lambda: small.training().build(
+        num_steps=10, model=small.lm_model(), partitioner=SingleDevice(), batches=small.pipeline().train()
     ),
 }
 

@@ -231,6 +231,14 @@ def test_loop(name: str) -> None:
     assert (outcome.step, outcome.why) == (10, "finished")
 
 
+@pytest.mark.parametrize("name", fits.SUPPORT_ABSTRACT_STATE)
+def test_supports_abstract_state(name: str) -> None:
+    leaves = jax.tree_util.tree_leaves_with_path(fits.SUPPORT_ABSTRACT_STATE[name]().abstract_state())
+    parts = {jax.tree_util.keystr(path[:1], simple=True) for path, _ in leaves}
+    assert {"params", "opt_state"} <= parts
+    assert all(leaf.sharding.shard_shape(leaf.shape) is not None for _, leaf in leaves)
+
+
 # What follows has no kit. These are seams of one call, and the call is tried: first inside a model, then around the training
 # of the smallest one.
 

@@ -16,7 +16,7 @@ from ax_layers import as_model
 from ax_mesh import AcceleratorGroup, topology
 
 from ._experiment import Experiment, ExperimentError
-from .protocols import Placement, SupportsBatchShapes, SupportsDescription, SupportsLowering
+from .protocols import Loop, Placement, SupportsBatchShapes, SupportsDescription, SupportsLowering
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 
@@ -47,12 +47,7 @@ def lower(config: Experiment.Config, group: AcceleratorGroup, /) -> jax.stages.L
     """
     is_nowhere = group.accelerator.platform == "neuron"
     mesh = described_mesh(config, group) if is_nowhere else _built(config, devices=topology(group.name))
-    trainer = config.trainer.build(
-        num_steps=config.num_steps,
-        model=as_model(config.build().model, sharder=mesh, per_layer=config.per_layer_metrics),
-        partitioner=mesh,
-        batches=_NoData(),
-    )
+    trainer = loop_without_data(config, mesh)
     if not isinstance(trainer, SupportsLowering):
         raise _lacks(trainer, "lower", "SupportsLowering")
     batch = {
@@ -60,6 +55,16 @@ def lower(config: Experiment.Config, group: AcceleratorGroup, /) -> jax.stages.L
         for name, (shape, dtype) in batch_shapes(config).items()
     }
     return trainer.lower(batch, platform=group.accelerator.platform if is_nowhere else None)
+
+
+def loop_without_data(config: Experiment.Config, mesh: Placement, /) -> Loop:
+    """The trainer of ``config`` over ``mesh``, to be asked and not to be run."""
+    return config.trainer.build(
+        num_steps=config.num_steps,
+        model=as_model(config.build().model, sharder=mesh, per_layer=config.per_layer_metrics),
+        partitioner=mesh,
+        batches=_NoData(),
+    )
 
 
 def described_mesh(config: Experiment.Config, group: AcceleratorGroup) -> Described:

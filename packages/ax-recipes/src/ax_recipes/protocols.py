@@ -121,6 +121,15 @@ class Loop(Protocol):
 
 
 @runtime_checkable
+class SupportsAbstractState(Protocol):
+    """A ``Loop`` that can tell its state without making it."""
+
+    def abstract_state(self) -> object:
+        """A pytree of ``jax.ShapeDtypeStruct`` with shardings, with parts called "params" and "opt_state"; touches no device."""
+        ...
+
+
+@runtime_checkable
 class SupportsLowering(Protocol):
     """A ``Loop`` whose step can be traced without being run."""
 

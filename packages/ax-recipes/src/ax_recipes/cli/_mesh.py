@@ -28,13 +28,25 @@ def show(
 ) -> None:
     """Draw the mesh, and show how every parameter is split, how many bytes a device holds, and what is whole and why.
 
+    It is told by the rules alone: no device is looked at and nothing is compiled, so any accelerator will do.
 
+    **Read the table** like this: a parameter's dims have names (`embed`, `heads`, …), and the recipe's `mesh.rules` say over
+    which axes of the mesh each name is split. `embed/fsdp` is split over fsdp, `layers` is whole on every device, and the last
+    column says why. Names first in `mesh.rules` get their axis first.
+
+    **Change it** with `--set`: sizes with `mesh.axes` (and `mesh.between`, between slices or nodes), rules with
+    `mesh.rules`, rules for some parameters by path with `mesh.overrides`, and those of the optimizer's state with
+    `mesh.optimizer_rules`.
 
     Examples:
 
         ax mesh show tiny --on v5e-8
 
         ax mesh show llama-2-7b --on v5p-512 --set "mesh.axes={'data': 8, 'fsdp': -1}"
+
+        ax mesh show llama-2-7b --on h100-64 --set "mesh.axes={'tensor': 8}" --set "mesh.between={'fsdp': -1}"
+
+        ax mesh show tiny --on v5e-8 --set "mesh.optimizer_rules=(('embed', 'data'),)"
     """
     with explained(debug=debug):
         from ._mesh_show import show as run_show
