@@ -23,7 +23,9 @@ def base(
     if logit_cap is not None:
         logits = logit_cap * jnp.tanh(logits / logit_cap)
     log_z = jax.nn.logsumexp(logits, axis=-1)
-    return log_z - jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0], log_z
+    # A masked sum and no gather: its gradient is elementwise, and a vocabulary split over devices stays split.
+    is_target = jnp.arange(weight.shape[0])[None, :] == targets[:, None]
+    return log_z - jnp.where(is_target, logits, 0.0).sum(axis=-1), log_z
 
 
 def check(hidden: jax.Array, weight: jax.Array, targets: jax.Array, *, logit_cap: float | None) -> None:

@@ -72,6 +72,11 @@ def _logits(spec: _Spec, hidden: jax.Array, weight: jax.Array) -> jax.Array:
     return logits if spec.logit_cap is None else spec.logit_cap * jnp.tanh(logits / spec.logit_cap)
 
 
+def _is_target(start: jax.Array | int, weight: jax.Array, targets: jax.Array) -> jax.Array:
+    """``[M, chunk]``: whether a row's target is that entry of the vocabulary. A mask and no gather, which devices would share."""
+    return jnp.arange(weight.shape[0])[None, :] == (targets - start)[:, None]
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _cross_entropy(
     spec: _Spec, hidden: jax.Array, weight: jax.Array, targets: jax.Array
@@ -83,10 +88,11 @@ def _cross_entropy(
         logits = _logits(spec, hidden, weight)
         new_maximum = jnp.maximum(maximum, logits.max(axis=-1))
         total = total * jnp.exp(maximum - new_maximum) + jnp.exp(logits - new_maximum[:, None]).sum(axis=-1)
-        column = targets - start
-        here = (column >= 0) & (column < weight.shape[0])
-        picked = jnp.take_along_axis(logits, jnp.where(here, column, 0)[:, None], axis=-1)[:, 0]
-        return new_maximum, total, jnp.where(here, picked, target_logit)
+        return (
+            new_maximum,
+            total,
+            target_logit + jnp.where(_is_target(start, weight, targets), logits, 0.0).sum(axis=-1),
+        )
 
     rows = hidden.shape[:1]
     empty = (jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(rows))
@@ -118,7 +124,7 @@ def _cross_entropy_backward(
     ) -> tuple[jax.Array, jax.Array]:
         d_hidden, d_weight = sums
         logits = _logits(spec, hidden, weight)
-        is_target = jnp.arange(weight.shape[0])[None, :] == (targets - start)[:, None]
+        is_target = _is_target(start, weight, targets)
         d_logits = jnp.exp(logits - log_z[:, None]) * d_total[:, None] - jnp.where(is_target, d_loss[:, None], 0.0)
         if spec.logit_cap is not None:
             d_logits *= 1.0 - jnp.square(logits / spec.logit_cap)
