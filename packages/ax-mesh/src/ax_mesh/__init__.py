@@ -15,6 +15,9 @@ from ._compiler_options import CompilerOptions as CompilerOptions
 from ._compiler_options import compiler_options as compiler_options
 from ._flops import flops as flops
 from ._layout import Placement as Placement
+from ._lint import ASKED as ASKED
+from ._lint import Surprise as Surprise
+from ._lint import lint as lint
 from ._mesh import Mesh as Mesh
 from ._mesh_rules import MeshRules as MeshRules
 from ._overlap import Overlap as Overlap
