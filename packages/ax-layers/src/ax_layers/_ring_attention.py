@@ -20,6 +20,7 @@ import ax_config
 import jax
 import jax.numpy as jnp
 from ax_config import Buildable, field
+from jax.ad_checkpoint import checkpoint_name
 
 from ._attention_by_shards import Rows, Shard, attend_by_shards, number_in, place_in
 from ._module import Module, scoped
@@ -33,7 +34,10 @@ _INT32_MAX = 2**31 - 1
 
 
 class RingAttention(Module):
-    """Attends by ``part`` to the shards of keys along "seq", one after the other; fits ``AttentionFn``."""
+    """Attends by ``part`` to the shards of keys along "seq", one after the other; fits ``AttentionFn``.
+
+    Under ``jax.checkpoint`` a policy that saves the name "attention_residuals" spares sending keys around a third time.
+    """
 
     class Config(ax_config.Config["RingAttention"]):
         """Who attends to a shard."""
@@ -157,8 +161,11 @@ def _around(part: PartialAttention, rule: _Rule, shard: Shard) -> jax.Array:
         )
         last_keys, softmax = jax.lax.fori_loop(0, itinerary.last, hop, (own, nothing))
         softmax = visit(itinerary.last, last_keys, softmax)
-        out = softmax.out.astype(query.dtype)
-        return out, (query, own, queries, out, softmax.log_sum_exp)
+        # Named, so that a rematerialisation policy can keep the two and need not send the keys around again.
+        out, log_sum_exp = checkpoint_name(
+            (softmax.out.astype(query.dtype), softmax.log_sum_exp), "attention_residuals"
+        )
+        return out, (query, own, queries, out, log_sum_exp)
 
     def backward(residuals: _Residuals, d_out: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, None, None]:
         query, own, queries, out, log_sum_exp = residuals

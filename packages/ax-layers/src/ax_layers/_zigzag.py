@@ -87,11 +87,14 @@ class Zigzag(Wrapper):
 
     def _order(self, tokens: jax.Array) -> jax.Array | None:
         """Which row of the sequence comes where, ``[T]``; None where the sequence isn't split."""
-        seq = self.sharder.split([_ROWS], [tokens.shape]).get("seq", ())
+        # Asked for as attention has it, whose heads may be split over devices that the sequence is split over elsewhere: of
+        # no heads at all there is an equal number for all devices.
+        axes, no_heads = [_ROWS, ("heads",)], jnp.zeros(0, jnp.int32)
+        seq = self.sharder.split(axes, [tokens.shape, no_heads.shape]).get("seq", ())
         if not seq:
             return None
 
-        def own(tokens: jax.Array) -> jax.Array:
+        def own(tokens: jax.Array, _: jax.Array) -> jax.Array:
             number, length = number_in(seq), tokens.shape[1]
             if length % 2:
                 raise ValueError(
@@ -102,7 +105,7 @@ class Zigzag(Wrapper):
             rows = jnp.arange(piece, dtype=jnp.int32)
             return jnp.concatenate([place * piece + rows, (2 * number - 1 - place) * piece + rows])
 
-        return self.sharder.shard_map(own, in_axes=[_ROWS], out_axes=("seq",))(tokens)
+        return self.sharder.shard_map(own, in_axes=axes, out_axes=("seq",))(tokens, no_heads)
 
     def _run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         result, collected = functional(call)(self.params, self.random, *args, **kwargs)
