@@ -218,9 +218,17 @@ def typed(session: nox.Session) -> None:
 
 @nox.session(requires=["build"])
 def contracts(session: nox.Session) -> None:
-    """All wheels together: every provider fits every Protocol it is meant for, and so do strangers."""
+    """All wheels together: every provider fits every Protocol it is meant for, and so do strangers. And of the matrix a sample."""
     install(session, PACKAGES, *group("contracts"))
     run_tests_in(session, "tests/contracts", workers=at_once(session))
+    run_tests_in(session, "tests/matrix", workers=(*at_once(session), "-m", "sample"))
+
+
+@nox.session(requires=["build"], default=False)
+def matrix(session: nox.Session) -> None:
+    """Every kind of parallelism, alone and together, on 8 and 16 devices, in one process and in four: what one device does."""
+    install(session, PACKAGES, *group("contracts"))
+    run_tests_in(session, "tests/matrix", workers=at_once(session))
 
 
 @nox.session(requires=["build"])

@@ -14,7 +14,15 @@ from pathlib import Path
 from tools.workspace import PACKAGES, ROOT, with_siblings
 
 # And where their modules' names begin.
-TOGETHER = {"tests/chips": ".", "tests/contracts": ".", "tests/e2e": "tests/e2e", "tests/loc": ".", "tests/typed": ".", "benchmarks": "."}
+TOGETHER = {
+    "tests/chips": ".",
+    "tests/contracts": ".",
+    "tests/e2e": "tests/e2e",
+    "tests/loc": ".",
+    "tests/matrix": ".",
+    "tests/typed": ".",
+    "benchmarks": ".",
+}
 WORKSPACE = ["noxfile.py", "tools", "tests/seeded", "tests/wheels"]
 
 
