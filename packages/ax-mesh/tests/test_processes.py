@@ -11,7 +11,7 @@ _PROCESS = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
 jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
-from ax_mesh import Mesh
+from ax_mesh import Mesh, reshard
 from ax_mesh.testing import ToySpec
 mesh = Mesh.Config(axes={"data": 2, "fsdp": 2}).build()
 rank = jax.process_index()
@@ -29,6 +29,14 @@ hybrid = Mesh.Config(axes={"fsdp": -1}, between={"data": -1}).build()  # each pr
 assert hybrid.axes == {"data": 2, "fsdp": 2} and hybrid.between == {"data": 2, "fsdp": 1}
 for row, group in enumerate(hybrid.jax_mesh.devices):
     assert {device.process_index for device in group} == {row}
+specs = {"w": ToySpec((4, 6), ("embed", "mlp"))}
+state = {"w": jax.make_array_from_callback((4, 6), mesh.shardings(specs)["w"], lambda at: np.arange(24.0).reshape(4, 6)[at])}
+turned = Mesh.Config(axes={"tensor": 2, "fsdp": 2}).build(devices=jax.devices()[::-1]).shardings(specs)
+for moved in (reshard(state, turned)["w"], reshard(state, turned, donate=True)["w"]):
+    assert moved.sharding == turned["w"]
+    for shard in moved.addressable_shards:
+        np.testing.assert_array_equal(shard.data, np.arange(24.0).reshape(4, 6)[shard.index])
+assert state["w"].is_deleted()
 assert mesh.shardings({"w": ToySpec((4,), ("embed",))})["w"].shard_shape((4,)) == (2,)
 """
 
