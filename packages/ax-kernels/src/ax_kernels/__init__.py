@@ -2,4 +2,5 @@
 
 from . import attention as attention
 from . import cross_entropy as cross_entropy
+from . import grouped_matmul as grouped_matmul
 from ._version import __version__ as __version__

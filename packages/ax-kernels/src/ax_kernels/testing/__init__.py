@@ -11,3 +11,7 @@ from ._cross_entropy_cases import CrossEntropyCase as CrossEntropyCase
 from ._cross_entropy_oracle import cross_entropy_oracle as cross_entropy_oracle
 from ._cross_entropy_suite import CrossEntropy as CrossEntropy
 from ._cross_entropy_suite import CrossEntropySuite as CrossEntropySuite
+from ._grouped_matmul_cases import GROUPED_MATMUL_CASES as GROUPED_MATMUL_CASES
+from ._grouped_matmul_cases import GroupedMatmulCase as GroupedMatmulCase
+from ._grouped_matmul_suite import GroupedMatmul as GroupedMatmul
+from ._grouped_matmul_suite import GroupedMatmulSuite as GroupedMatmulSuite
