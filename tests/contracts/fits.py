@@ -390,6 +390,8 @@ ARRAY_FNS: Built[ArrayFn] = {
 
 GROUPED_MATMULS: Mapping[str, GroupedMatmul] = {
     "ax_layers.grouped_matmul": grouped_matmul,
+    "ax_kernels.grouped_matmul.base": ax_kernels.grouped_matmul.base,
+    "ax_kernels.grouped_matmul.batched": partial_for(ax_kernels.grouped_matmul.batched, block=4).build(),
     "strangers.masked_matmul": masked_matmul,
 }
 
