@@ -100,6 +100,7 @@ from ._schedules import ScheduleError as ScheduleError
 from ._schedules import Table as Table
 from ._schedules import bubble as bubble
 from ._schedules import gpipe as gpipe
+from ._schedules import late_weights as late_weights
 from ._schedules import one_forward_one_backward as one_forward_one_backward
 from ._schedules import zero_bubble as zero_bubble
 from ._sharder import Unsharded as Unsharded

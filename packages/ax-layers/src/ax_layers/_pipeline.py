@@ -26,9 +26,9 @@ from ._context import Collected, RandomKey
 from ._functional import functional
 from ._microbatches import cut, joined, merged
 from ._module import scoped
-from ._pipeline_execution import Execution, TailFn, num_shards, with_gradients
+from ._pipeline_execution import Execution, num_shards, with_gradients
 from ._pipeline_layout import Layout, layout
-from ._pipeline_loop import Bind, Operands
+from ._pipeline_loop import Bind, Operands, TailFn
 from ._pipeline_run import Layer, Leaves
 from ._repeat import Repeat
 from ._schedules import Schedule, one_forward_one_backward
@@ -36,6 +36,7 @@ from ._wrapper import Wrapper
 from .protocols import ArrayTree, Rest, Rows, SequenceLayer, Shared
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
+
 
 class Pipeline(Wrapper):
     """``num_layers`` copies of a layer, one after the other, in stages; fits ``SequenceLayer`` and ``SupportsPiecewiseLoss``.
@@ -46,6 +47,12 @@ class Pipeline(Wrapper):
 
     Of each microbatch a stage keeps the input of its run until the backward, which computes the rest again; what that keeps
     in between is for a ``Remat`` within to say. Stages have all microbatches' inputs, of which the first uses them.
+
+    In ``lockstep`` a stage computes whatever any stage has to in a tick, and throws away what isn't its own; with the schedules
+    here but ``zero_bubble`` it would only wait in that time. Without, each stage does its own tasks only: what comes after the layers is
+    computed at the last stage alone, and ``zero_bubble`` and shorter runs save time. That is sound only if what the compiler
+    sends for a layer stays within a stage. Its groups do; but where it moves shards by collective-permutes, these name all
+    devices, and backends that wait for all of them then wait for ever. XLA's CPU backend is one.
 
     Layers see one microbatch at a time, and what they report is a mean over microbatches: an auxiliary loss too, as if
     batches were smaller. A layer's random numbers are those of ``Repeat`` folded by the microbatch.
@@ -64,6 +71,7 @@ class Pipeline(Wrapper):
         schedule: Buildable[Schedule] = field(default_factory=lambda: partial_for(one_forward_one_backward))
         num_chunks: int = 1
         layers_per_run: tuple[int, ...] = ()  # empty: the same number each
+        lockstep: bool = True  # whether all stages compute what any has to in a tick
 
     def __init__(self, cfg: Config, /) -> None:
         super().__init__()
@@ -82,7 +90,7 @@ class Pipeline(Wrapper):
             )
         self._num_layers, self._num_chunks = cfg.num_layers, cfg.num_chunks
         self._layers_per_run, self._num_microbatches = cfg.layers_per_run, cfg.num_microbatches
-        self._schedule = cfg.schedule.build()
+        self._schedule, self._lockstep = cfg.schedule.build(), cfg.lockstep
         self._repeat = self.wrap(Repeat.Config(num_layers=cfg.num_layers, layer=cfg.layer), dim=cfg.dim)
 
     @scoped
@@ -136,7 +144,13 @@ class Pipeline(Wrapper):
         self, x: jax.Array, positions: jax.Array | None, segments: jax.Array | None
     ) -> tuple[Leaves, Operands]:
         each = jax.tree.map(lambda given: cut(given, self._num_microbatches), (x, positions, segments))
-        operands = Operands(x=each[0], each=each[1:], rows=(), shared=None if self.random is None else self.random.computed(), tail_shared=[])
+        operands = Operands(
+            x=each[0],
+            each=each[1:],
+            rows=(),
+            shared=None if self.random is None else self.random.computed(),
+            tail_shared=[],
+        )
         return jax.tree.leaves(self.params), operands
 
     def _execution(self, tail: TailFn | None = None) -> Execution:
@@ -146,8 +160,8 @@ class Pipeline(Wrapper):
         def bind(random: RandomKey | None, each: tuple[jax.Array | None, jax.Array | None], number: jax.Array) -> Layer:
             positions, segments = each
 
-            def layer(params: Leaves, index: jax.Array, x: jax.Array) -> tuple[jax.Array, Collected]:
-                key = None if random is None else random.fold(index).fold(number)
+            def layer(params: Leaves, place: jax.Array, x: jax.Array) -> tuple[jax.Array, Collected]:
+                key = None if random is None else random.fold(place).fold(number)
                 tree: ArrayTree = jax.tree.unflatten(structure, params)
                 return call(tree, key, x, positions=positions, segments=segments)
 
@@ -158,6 +172,7 @@ class Pipeline(Wrapper):
             layout=self._layout(),
             num_microbatches=self._num_microbatches,
             schedule=self._schedule,
+            lockstep=self._lockstep,
             bind=cast("Bind", bind),
             tail=tail,
         )
@@ -188,6 +203,7 @@ def pipelined(
     schedule: Schedule = one_forward_one_backward,
     num_chunks: int = 1,
     layers_per_run: Sequence[int] = (),
+    lockstep: bool = True,
     targets: Target = Repeat,
 ) -> ConfigT:
     """The tree with a ``Pipeline`` in the place of each ``Repeat`` that ``targets`` selects (see ``ax_config.replace``).
@@ -200,5 +216,6 @@ def pipelined(
         schedule=partial_for(schedule),
         num_chunks=num_chunks,
         layers_per_run=tuple(layers_per_run),
+        lockstep=lockstep,
     )
     return replace(tree, targets, pipeline, carry=("num_layers", "layer"))

@@ -38,6 +38,7 @@ class Execution:
     layout: Layout
     num_microbatches: int
     schedule: Schedule
+    lockstep: bool
     bind: Bind
     tail: TailFn | None
 
@@ -72,7 +73,7 @@ class Execution:
         split = self.sharder.split([("layers",)], [self.layout.index.shape])
         return Loop(
             plan=plan(table, backward=learnt is not None),
-            run=Run(empty=self.layout.empty, learnt=of_params, aux_weight=1 / self.num_microbatches),
+            run=Run(self.layout.empty, self.lockstep, of_params, aux_weight=1 / self.num_microbatches),
             bind=self.bind,
             tail=None if self.tail is None else Tail(self.tail, of_tail),
             backward=learnt is not None,
@@ -126,12 +127,11 @@ def with_gradients(execution: Execution, /) -> Callable[[Leaves, Operands], tupl
 
     def forward(params: Leaves, operands: Operands) -> tuple[tuple[Given, Collected], Tree]:
         # In the place of each array comes one with a word on whether it is differentiated.
-        values, differentiated = (
-            jax.tree.map(lambda primal, name=name: getattr(primal, name), (params, operands))
-            for name in ("value", "perturbed")
-        )
-        learnt = Learnt(differentiated[0], differentiated[1].tail_shared, differentiated[1].x)
-        results = execution(*values, learnt)
+        told = (params, operands)
+        values = jax.tree.map(lambda primal: primal.value, told)
+        of_params, of_operands = jax.tree.map(lambda primal: primal.perturbed, told)
+        learnt = Learnt(of_params, of_operands.tail_shared, of_operands.x)
+        results = execution(values[0], values[1], learnt)
         assert results.tail is not None
         gradients = (
             _gradients(results.of_params, values[0], learnt.params),
@@ -144,10 +144,7 @@ def with_gradients(execution: Execution, /) -> Callable[[Leaves, Operands], tupl
         gradients: tuple[_Gradients, _Gradients, jax.Array | None], cotangents: tuple[tuple[Tree, Tree], Tree]
     ) -> tuple[_Gradients, Operands]:
         (of_loss, _), _ = cotangents
-        if isinstance(of_loss, SymbolicZero):
-            scale = jnp.zeros((), jnp.float32)
-        else:
-            scale = cast("jax.Array", of_loss)
+        scale = jnp.zeros((), jnp.float32) if isinstance(of_loss, SymbolicZero) else cast("jax.Array", of_loss)
         of_params, of_tail, of_x = jax.tree.map(lambda x: (x.astype(jnp.float32) * scale).astype(x.dtype), gradients)
         return of_params, Operands(x=of_x, each=None, rows=None, shared=None, tail_shared=of_tail)
 

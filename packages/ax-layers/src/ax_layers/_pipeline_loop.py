@@ -1,7 +1,11 @@
 """The loop of a pipeline, as each of its stages runs it: any table, tick by tick.
 
-All stages go through the same ticks. What a stage has to do in one is data, so each task stands in a branch that the stage
-takes or passes by, and the loop is compiled once. At the end of a tick all stages send: activations to the stage after,
+All stages go through the same ticks. What a stage has to do in one is data, so each task stands in a branch, and the loop is
+compiled once. In *lockstep* all stages take a branch when one of them has to, and what isn't theirs is thrown away: a
+stage would wait in that time. Otherwise each takes its own, which is quicker where they differ, and sound where all that the compiler
+sends within a branch stays within a stage.
+
+At the end of a tick all stages send: activations to the stage after,
 gradients to the stage before. The last run's forward goes on with the tail of the loss, whose gradient then waits for the
 backward as a neighbour's would. Gradients of parameters are summed in float32 at least.
 """
@@ -17,7 +21,7 @@ import jax.numpy as jnp
 
 from ._context import Collected
 from ._pipeline_plan import Plan, Steps
-from ._pipeline_run import Layer, Leaves, Places, Run, chosen, completed, zeros_of
+from ._pipeline_run import Layer, Leaves, Places, Run, chosen, completed, either, zeros_of
 from ._pipeline_split import SplitBackward, split_backward
 
 T = TypeVar("T")
@@ -55,6 +59,15 @@ class Results(NamedTuple):
     of_tail: Leaves
     of_x: jax.Array | None
     """Nonzero at the first stage only."""
+
+
+class Anywhere(NamedTuple):
+    """Whether any stage has a task of a kind in a tick, ``[num_ticks]``."""
+
+    forward: jax.Array
+    tail: jax.Array
+    backward: jax.Array
+    weights: jax.Array
 
 
 class State(NamedTuple):
@@ -99,10 +112,10 @@ class Loop:
 
         split = self._split(chunks, operands)
 
-        def tick(state: State, step: Steps[jax.Array]) -> tuple[State, None]:
-            return _Tick(self, chunks, operands, step, stage, split).run(state), None
+        def tick(state: State, now: tuple[Steps[jax.Array], Anywhere]) -> tuple[State, None]:
+            return _Tick(self, chunks, operands, *now, stage, split).run(state), None
 
-        state, _ = jax.lax.scan(tick, self._first_state(chunks, operands, split), steps)
+        state, _ = jax.lax.scan(tick, self._first_state(chunks, operands, split), (steps, self._anywhere()))
         return state.results
 
     def shapes(self, places: Places, operands: Operands) -> Results:
@@ -111,6 +124,13 @@ class Loop:
         chunks = cast("Places", jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), places))
         shapes: Results = jax.eval_shape(lambda: self._first_state(chunks, operands, None).results)
         return shapes
+
+    def _anywhere(self) -> Anywhere:
+        steps, table = self.plan.steps, self.plan.table
+        ends = steps.forward[:, -1] >= (table.num_chunks - 1) * table.num_microbatches
+        tasks = (steps.forward, steps.backward, steps.weights)
+        forward, backward, weights = (jnp.asarray((each >= 0).any(axis=1)) for each in tasks)
+        return Anywhere(forward, jnp.asarray(ends), backward, weights)
 
     def _first(self, chunks: Places, operands: Operands) -> tuple[Layer, Places, jax.Array]:
         """The first chunk's layer with the first microbatch, an example of all."""
@@ -162,6 +182,7 @@ class _Tick:
     chunks: Places
     operands: Operands
     step: Steps[jax.Array]
+    anywhere: Anywhere
     stage: jax.Array
     split: SplitBackward | None
 
@@ -188,7 +209,7 @@ class _Tick:
             return run.forward(self._layer(microbatch), at(self.chunks, chunk), x), []
 
         def task() -> tuple[jax.Array, Collected]:
-            return when(active, work, [])[0]
+            return self._when(active, self.anywhere.forward, work, [])[0]
 
         # Where somebody else differentiates the loop, what a task keeps is its input, as it is where the loop does.
         y, collected = task() if self.loop.backward else jax.checkpoint(task, prevent_cse=False)()
@@ -218,9 +239,13 @@ class _Tick:
         def both(sums: Leaves) -> tuple[tuple[Given, jax.Array], Leaves]:
             differentiated = jax.value_and_grad(call, argnums=(0, 1), has_aux=True)
             given, (of_shared, of_y) = differentiated(chosen(shared, tail.learnt), y)
-            return (given, of_y), [total + part.astype(total.dtype) for total, part in zip(sums, of_shared, strict=True)]
+            return (given, of_y), [
+                total + jnp.where(ends, part, 0).astype(total.dtype)
+                for total, part in zip(sums, of_shared, strict=True)
+            ]
 
-        (given, of_y), sums = when(ends, both if self.loop.backward else forward, sums)
+        work = both if self.loop.backward else forward
+        (given, of_y), sums = self._when(ends, self.anywhere.tail, work, sums)
         return given, of_y, sums
 
     def _backward(self, state: State) -> tuple[State, jax.Array]:
@@ -232,14 +257,18 @@ class _Tick:
 
         def whole(sums: Leaves) -> tuple[jax.Array, Leaves]:
             of_x, of_params = run.backward(self._layer(microbatch), places, x, gradient)
-            return of_x, add(sums, chunk, of_params)
+            return of_x, add(sums, chunk, of_params, active)
 
         if self.split is None:
-            of_x, of_params = when(active, whole, results.of_params)
+            of_x, of_params = self._when(active, self.anywhere.backward, whole, results.of_params)
             results = results._replace(of_params=of_params)
         else:
             first = self.split.first
-            (of_x, rest), _ = when(active, lambda _: (first(self._layer(microbatch), places, x, gradient), []), [])
+
+            def half(_: Leaves) -> tuple[tuple[jax.Array, Leaves], Leaves]:
+                return first(self._layer(microbatch), places, x, gradient), []
+
+            (of_x, rest), _ = self._when(active, self.anywhere.backward, half, [])
             state = state._replace(rests=put(state.rests, step.backward_rest, rest))
         if results.of_x is not None:
             begins = active & (self.stage == 0) & (chunk == 0)
@@ -247,15 +276,27 @@ class _Tick:
         return state._replace(results=results), of_x
 
     def _weights(self, split: SplitBackward, state: State) -> State:
-        step = self.step
+        step, active = self.step, self.step.weights >= 0
         chunk, _ = self._task(step.weights)
         rest = at(state.rests, jnp.maximum(step.weights_rest, 0))
 
         def work(sums: Leaves) -> tuple[None, Leaves]:
-            return None, add(sums, chunk, split.second(at(self.chunks, chunk), rest))
+            return None, add(sums, chunk, split.second(at(self.chunks, chunk), rest), active)
 
-        _, of_params = when(step.weights >= 0, work, state.results.of_params)
+        _, of_params = self._when(active, self.anywhere.weights, work, state.results.of_params)
         return state._replace(results=state.results._replace(of_params=of_params))
+
+    def _when(
+        self, active: jax.Array, anywhere: jax.Array, work: Callable[[Leaves], tuple[R, Leaves]], sums: Leaves
+    ) -> tuple[R, Leaves]:
+        """What ``work`` gives and makes of ``sums``; zeros and ``sums`` as they are where a stage isn't ``active``.
+
+        In lockstep that it adds nothing then is the business of ``work``: only it can without a copy of the sums.
+        """
+        zeros, _ = zeros_of(work, sums)
+        taken = anywhere if self.loop.run.lockstep else active
+        given, sums = jax.lax.cond(taken, work, lambda sums: (zeros, sums), sums)
+        return either(active, given, zeros), sums
 
     def _task(self, number: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.divmod(jnp.maximum(number, 0), self.loop.plan.table.num_microbatches)
@@ -291,19 +332,16 @@ def put(tree: T, number: jax.Array, values: T, /) -> T:
         if x.shape[0] == 0:
             return x
         kept = jnp.where(number >= 0, value, at(x, jnp.maximum(number, 0)))
-        return jax.lax.dynamic_update_index_in_dim(x, kept, jnp.maximum(number, 0), 0)
+        changed: jax.Array = jax.lax.dynamic_update_index_in_dim(x, kept, jnp.maximum(number, 0), 0)
+        return changed
 
-    changed: T = jax.tree.map(one, tree, values)
-    return changed
-
-
-def add(sums: Leaves, chunk: jax.Array, parts: Leaves, /) -> Leaves:
-    """The sums with the parts added to one chunk's."""
-    return [total.at[chunk].add(part.astype(total.dtype)) for total, part in zip(sums, parts, strict=True)]
+    trees: T = jax.tree.map(one, tree, values)
+    return trees
 
 
-def when(active: jax.Array, work: Callable[[Leaves], tuple[R, Leaves]], sums: Leaves, /) -> tuple[R, Leaves]:
-    """What ``work`` gives and makes of ``sums``, or zeros and ``sums`` as they are."""
-    zeros, _ = zeros_of(work, sums)
-    done: tuple[R, Leaves] = jax.lax.cond(active, work, lambda sums: (zeros, sums), sums)
-    return done
+def add(sums: Leaves, chunk: jax.Array, parts: Leaves, active: jax.Array, /) -> Leaves:
+    """The sums with the parts added to one chunk's, if ``active``."""
+    return [
+        total.at[chunk].add(jnp.where(active, part, 0).astype(total.dtype))
+        for total, part in zip(sums, parts, strict=True)
+    ]

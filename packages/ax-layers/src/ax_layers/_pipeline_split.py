@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ class SplitBackward:
                 assert form[1] == self.form[1], "every microbatch's layer is traced to the same program"
                 return y, kept
 
-            return self.run.at_place(place.index, filled, x)
+            return self.run.at_place(place.number, filled, x)
 
         def back(gradient: jax.Array, each: tuple[Places, Leaves]) -> tuple[jax.Array, Leaves]:
             place, kept = each
@@ -46,7 +46,7 @@ class SplitBackward:
                 (of_x,), rest = self.halves.early([*_leaves(kept, place.params, self.form[1]), gradient])
                 return of_x, rest
 
-            return self.run.at_place(place.index, filled, gradient)
+            return self.run.at_place(place.number, filled, gradient)
 
         _, kept = jax.lax.scan(ahead, x, places)
         return jax.lax.scan(back, gradient, (places, kept), reverse=True)
@@ -55,10 +55,10 @@ class SplitBackward:
         """The gradients of the learnt parameters."""
 
         def body(nothing: jax.Array, each: tuple[jax.Array, Leaves]) -> tuple[jax.Array, Leaves]:
-            index, rest = each
-            return self.run.at_place(index, lambda nothing: (nothing, self.halves.late(rest)), nothing)
+            number, rest = each
+            return self.run.at_place(number, lambda nothing: (nothing, self.halves.late(rest)), nothing)
 
-        _, of_params = jax.lax.scan(body, jnp.zeros(()), (places.index, rest))
+        _, of_params = jax.lax.scan(body, jnp.zeros(()), (places.number, rest))
         return of_params
 
 
@@ -71,7 +71,7 @@ def split_backward(run: Run, layer: Layer, places: Places, x: jax.Array, /) -> S
         forms.append(form)
         return kept
 
-    place = jax.tree.map(lambda stacked: jax.ShapeDtypeStruct(stacked.shape[1:], stacked.dtype), places)
+    place: Any = jax.tree.map(lambda stacked: jax.ShapeDtypeStruct(stacked.shape[1:], stacked.dtype), places)
     shapes = jax.eval_shape(kept, place, x)
     structure, sources = forms[0]
 
@@ -80,7 +80,7 @@ def split_backward(run: Run, layer: Layer, places: Places, x: jax.Array, /) -> S
         of_params, of_x = jax.tree.unflatten(structure, leaves)((gradient, jnp.float32(run.aux_weight)))
         return [of_x], of_params
 
-    inputs = [*_leaves(shapes, place.params, sources), jax.ShapeDtypeStruct(x.shape, x.dtype)]
+    inputs: list[Any] = [*_leaves(shapes, place.params, sources), jax.ShapeDtypeStruct(x.shape, x.dtype)]
     return SplitBackward(run, forms[0], split_results(pull, inputs))
 
 
@@ -88,7 +88,7 @@ def _pulled(run: Run, layer: Layer, place: Places, x: jax.Array) -> tuple[jax.Ar
     """A layer's output, and its pullback as a tree: the leaves that aren't parameters, and its form."""
 
     def call(learnt: Leaves, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y, collected = layer(completed(learnt, place.params, run.learnt), place.index, x)
+        y, collected = layer(completed(learnt, place.params, run.learnt), place.number, x)
         return y, aux_loss(collected)
 
     (y, _), pullback = jax.vjp(call, chosen(place.params, run.learnt), x)

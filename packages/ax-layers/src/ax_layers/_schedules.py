@@ -12,7 +12,7 @@ A schedule is a function that makes the table. What takes a table relies on noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -70,7 +70,9 @@ class Table:
         for tick, stage in np.argwhere(tasks >= 0).tolist():
             chunk, microbatch = divmod(int(tasks[tick, stage]), self.num_microbatches)
             if (chunk, stage, microbatch) in found or chunk >= self.num_chunks:
-                raise ScheduleError(f"stage {stage} does microbatch {microbatch} of chunk {chunk} twice, or has no such chunk")
+                raise ScheduleError(
+                    f"stage {stage} does microbatch {microbatch} of chunk {chunk} twice, or has no such chunk"
+                )
             found[chunk, stage, microbatch] = tick
         if len(found) != self.num_stages * self.num_chunks * self.num_microbatches:
             raise ScheduleError(
@@ -118,10 +120,26 @@ def one_forward_one_backward(num_stages: int, num_chunks: int, num_microbatches:
     return _table(num_stages, num_chunks, num_microbatches, forward, backward)
 
 
+def late_weights(num_stages: int, num_chunks: int, num_microbatches: int, /) -> Table:
+    """``one_forward_one_backward`` whose weights' gradients wait for the first stage's, so that no stage waits for them.
+
+    With times ``F``, ``B`` and ``W`` a stage waits for ``(P - 1) (F + B)`` of ``V M (F + B + W) + (P - 1) (F + B)``, in lockstep too. Stage
+    ``i`` keeps what the weights' gradients need of ``i + 1`` microbatches.
+
+    Raises:
+        ScheduleError: There are several chunks, and the microbatches aren't a multiple of the stages.
+    """
+    table = one_forward_one_backward(num_stages, num_chunks, num_microbatches)
+    weights = np.full_like(table.backward, -1)
+    for stage in range(num_stages):  # the last ticks' backwards are the first stage's
+        weights[stage:, stage] = table.backward[: len(weights) - stage, stage]
+    return replace(table, weights=weights)
+
+
 def zero_bubble(num_stages: int, num_chunks: int, num_microbatches: int, /) -> Table:
     """ZB-H1 (Qi et al. 2023, arXiv:2401.10241): the weights' gradients fill the ticks in which a stage would wait.
 
-    One task a tick. When all three take the same time ``F``, they take ``3 M + P - 1`` ticks: the bubble is
+    One task a tick, another one at every stage: not for lockstep. When all three take the same time ``F``, they take ``3 M + P - 1`` ticks: the bubble is
     ``(P - 1) / (3 M + P - 1)`` where ``M ≥ P``. Stage ``i`` keeps the inputs of at most ``P - i`` microbatches, and inputs and what
     the weights' gradients need of at most ``2 P``.
 
@@ -169,14 +187,19 @@ class Costs(NamedTuple):
     weights: float = 1.0
 
 
-def bubble(table: Table, costs: Costs = Costs(), /) -> float:  # noqa: B008  # immutable
-    """The part of the time in which a stage waits. A tick takes as long as the stage that has most to do in it."""
-    split = table.weights is not None
-    backward = costs.backward if split else costs.backward + costs.weights
-    busy = (table.forward >= 0) * costs.forward + (table.backward >= 0) * backward
-    if table.weights is not None:
-        busy = busy + (table.weights >= 0) * costs.weights
-    return float(1 - busy.sum() / (busy.max(axis=1).sum() * table.num_stages))
+def bubble(table: Table, costs: Costs = Costs(), /, *, lockstep: bool = False) -> float:  # noqa: B008  # immutable
+    """The part of the time in which a stage waits, or in ``lockstep`` does what is thrown away.
+
+    A tick takes as long as the stage that has most to do in it; in lockstep, as long as all that any stage has to do.
+    """
+    kinds = [(table.forward >= 0, costs.forward)]
+    if table.weights is None:
+        kinds.append((table.backward >= 0, costs.backward + costs.weights))
+    else:
+        kinds += [(table.backward >= 0, costs.backward), (table.weights >= 0, costs.weights)]
+    busy = np.sum([tasks * cost for tasks, cost in kinds], axis=0)
+    ticks = np.sum([tasks.any(axis=1) * cost for tasks, cost in kinds], axis=0) if lockstep else busy.max(axis=1)
+    return float(1 - busy.sum() / (ticks.sum() * table.num_stages))
 
 
 def _in_turn(num_stages: int, num_chunks: int, num_microbatches: int) -> Ticks:

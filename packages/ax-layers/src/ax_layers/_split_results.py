@@ -81,7 +81,7 @@ def split_results(
     return Halves(early_half, late_half)
 
 
-def _evaluated(program: Any, arrays: Sequence[jax.Array]) -> list[jax.Array]:  # noqa: ANN401  # JAX has two types of them
+def _evaluated(program: Any, arrays: Sequence[jax.Array]) -> list[jax.Array]:  # JAX has two types of them
     from jax.extend.core import Literal
 
     inner = getattr(program, "jaxpr", program)
