@@ -127,8 +127,8 @@ def _forms_of_arguments(program: Program) -> Iterator[tuple[int, ...]]:
 
     Of an array of several layers also those of one layer.
     """
-    described = jax.tree.leaves(program.compiled.args_info)
-    shardings = jax.tree.leaves(program.compiled.input_shardings)
+    described, structure = jax.tree.flatten(program.compiled.args_info)
+    shardings = structure.flatten_up_to(program.compiled.input_shardings)  # None for what the program doesn't use
     for argument, sharding in zip(described, shardings, strict=True):
         if not np.issubdtype(argument.dtype, np.integer) and isinstance(sharding, jax.sharding.NamedSharding):
             entries = (*sharding.spec, *(None,) * (len(argument.shape) - len(sharding.spec)))

@@ -80,7 +80,7 @@ def forecast(recipe: str, *, on: str, overrides: tuple[str, ...] = ()) -> Foreca
     planned = _planned(recipe, on, _config(recipe, on, overrides))
     found = subprocess.run(
         [sys.executable, "-m", "ax_recipes._forecast", recipe, on, *overrides],
-        env={**os.environ, **_NO_CHIPS},
+        env={**os.environ, **NO_CHIPS},
         capture_output=True,
         text=True,
         check=False,
@@ -91,7 +91,7 @@ def forecast(recipe: str, *, on: str, overrides: tuple[str, ...] = ()) -> Foreca
     return replace(planned, problem=f"the compiler's process ended with {found.returncode}: {last}")
 
 
-_NO_CHIPS = {
+NO_CHIPS = {
     "JAX_PLATFORMS": "cpu",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     "TPU_SKIP_MDS_QUERY": "1",

@@ -55,6 +55,34 @@ def show(
 
 
 @mesh.command()
+def lint(
+    name: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe, or `module:function` for one of yours.")],
+    on: Annotated[str, typer.Option(metavar="KIND-NUMBER", help="The accelerator, such as `h100-8` or `cpu-8`.")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change any value of the config; repeat it.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Find communication that nobody asked for: compile a recipe's step, and name every collective that no rule explains.
+
+    Split parameters are gathered and their gradients summed, activations are summed along an axis that splits heads or
+    features, tokens travel to their experts: that is what a mesh and its rules ask for. What else the compiler inserts mends a
+    contradiction, such as a constraint that splits another dim than the layers around it do. It is shown with the line that it
+    was made for and the constraints on both sides. Then the command ends with 1.
+
+    Examples:
+
+        ax mesh lint tiny --on cpu-8 --set "mesh.axes={'data': 2, 'fsdp': 4}"
+
+        ax mesh lint llama-2-7b --on v5e-256
+    """
+    with explained(debug=debug):
+        from ._mesh_lint import lint_recipe
+
+        lint_recipe(name, on=on, overrides=tuple(overrides or ()))
+
+
+@mesh.command()
 def table(
     recipes: Annotated[
         list[str] | None, typer.Argument(metavar="[RECIPE]…", help="Recipes. Default: those for hundreds of chips.")
