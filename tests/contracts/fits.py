@@ -87,6 +87,8 @@ from ax_layers import (
     masks,
     no_positions,
     ntk_scaling,
+    padded_exchange,
+    ragged_exchange,
     regularised_cross_entropy,
     relu_squared,
     rotary,
@@ -103,6 +105,7 @@ from ax_layers.protocols import (
     CrossEntropyFn,
     DeltaRuleFn,
     Dispatch,
+    Exchange,
     Experts,
     FrequencyScaling,
     FurtherPredictions,
@@ -410,6 +413,11 @@ DISPATCHES: Built[Dispatch] = {
     "ax_layers.AllToAll": lambda: AllToAll.Config().build(),
     "ax_layers.Dropless": lambda: Dropless.Config().build(),
     "ax_layers.Capacity": lambda: Capacity.Config(factor=8.0).build(),
+}
+
+EXCHANGES: Mapping[str, Exchange] = {
+    "ax_layers.padded_exchange": padded_exchange,
+    "ax_layers.ragged_exchange": ragged_exchange,
 }
 
 LOGIT_NOISES: Built[LogitNoise] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -13,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
-from ax_config import Config
+from ax_config import Config, setting
 from ax_config.protocols import Buildable
 from ax_config.testing import check_config
 from ax_inference.testing import check_decoder
 from ax_input.testing import check_source, check_tokenizer
-from ax_layers import Module, functional
+from ax_layers import AllToAll, GatedExperts, Module, functional
 from ax_layers.protocols import OutputHead, Routing
 from ax_layers.testing import (
     check_attention_fn,
@@ -32,6 +33,7 @@ from ax_layers.testing import (
     check_sharder,
     check_state_space_fn,
 )
+from ax_mesh import Mesh
 from ax_mesh.testing import check_has_axes
 from ax_runtime.agent import StopOnSignals, read_jsonl
 from ax_runtime.testing import check_job
@@ -315,6 +317,31 @@ def test_dispatch(name: str) -> None:
 def test_experts_on_many_devices(name: str) -> None:
     placement, x = fits.PLACEMENTS[name](), jax.random.normal(jax.random.key(1), (8, 6, 16))
     check_sharded(small.moe().clone(dim=16), x, sharder=placement, shardings=placement.shardings)
+
+
+@pytest.mark.parametrize("name", fits.EXCHANGES)
+def test_exchange(name: str) -> None:
+    mesh = jax.make_mesh((8,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("device")
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=(spec, spec), out_specs=spec)
+    def send(rows: jax.Array, sizes: jax.Array) -> jax.Array:
+        return fits.EXCHANGES[name](rows[0], sizes[0], sizes[0], axis_name=("device",))[None]
+
+    rows, sizes = jax.random.normal(jax.random.key(1), (8, 8, 3, 2)), jnp.full((8, 8), 2)
+    if name == "ax_layers.ragged_exchange":  # XLA hasn't got it for CPUs
+        assert "ragged_all_to_all" in send.trace(rows, sizes).lower(lowering_platforms=("tpu",)).as_text()
+    else:
+        np.testing.assert_array_equal(send(rows, sizes)[:, :, :2], jnp.swapaxes(rows, 0, 1)[:, :, :2])
+
+
+def test_tokens_sent_to_their_experts_by_the_rules_of_a_mesh() -> None:
+    mesh, x = Mesh.Config(axes={"fsdp": 2, "expert": 4}).build(), jax.random.normal(jax.random.key(1), (8, 6, 16))
+    split = mesh.split([("batch",), ("expert", "mlp")], [(8,), (8, 32)], sharing=["expert"])
+    assert split == {"batch": ("fsdp", "expert"), "expert": ("expert",)}, "tokens are split over experts' devices, too"
+    config = setting(GatedExperts, dispatch=AllToAll.Config())(small.moe())
+    check_sharded(config.clone(dim=16), x, sharder=mesh, shardings=mesh.shardings)
 
 
 @pytest.mark.parametrize("name", fits.PLACEMENTS)
