@@ -42,6 +42,23 @@ def test_each_mesh_axis_serves_one_dim_and_sizes_divide(
         assert choice.mesh_axes or choice.reason
 
 
+@given(
+    _rules,
+    st.lists(st.tuples(st.sampled_from(_LOGICAL), st.integers(1, 24)), unique_by=lambda dim: dim[0]),
+    _mesh,
+    st.data(),
+)
+def test_the_order_of_dims_is_of_no_account(
+    rules: tuple[Rule, ...], dims: list[tuple[str, int]], mesh: dict[str, int], data: st.DataObject
+) -> None:
+    def chosen(dims: list[tuple[str, int]]) -> dict[str, tuple[str, ...]]:
+        names, sizes = [name for name, _ in dims], [size for _, size in dims]
+        choices = choose(names, sizes, rules=rules, mesh=mesh, indivisible="replicate", what="x")
+        return {name: choice.mesh_axes for name, choice in zip(names, choices, strict=True)}
+
+    assert chosen(data.draw(st.permutations(dims))) == chosen(dims)
+
+
 def _choose(
     axes: tuple[str | None, ...],
     shape: tuple[int, ...],
