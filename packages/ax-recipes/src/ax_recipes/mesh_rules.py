@@ -4,10 +4,11 @@ A page reads as a table, most special row first; a row is what its pieces do, on
 
 - ``data_parallel``: a copy of the model on every device
 - ``sharded``: parameters and states split over so many devices of a slice or node (ZeRO-3), and copied for each further group
+- ``states_everywhere``: what the optimizer remembers, and gradients, split over all devices whatever holds parameters (ZeRO-1)
 - ``tensor_parallel``: every matrix split within the node, parameters split over the nodes too
 - ``keeping``: what is kept of a layer for its backward pass, on the device or in the host's memory; all else is computed again
 - ``microbatches``: the batch in parts, one after the other
-- ``blocks_of``: how much attention and the loss hold at a time
+- ``blocks_of``, ``experts_in_blocks``: how much attention, the loss and experts have in hand at a time
 
 What a page says of memory is checked by compiling for these accelerators: ``ax mesh table``.
 """
@@ -20,7 +21,7 @@ from typing import TypeVar
 import ax_kernels
 from ax_config import AnyModifier, Config, chain, modifier_for, overriding, partial_for, replace, setting
 from ax_config.modifiers import Chain
-from ax_layers import Attention, Block, CausalLM, Remat
+from ax_layers import Attention, Block, CausalLM, Dropless, Remat
 from ax_mesh import Mesh, MeshRules
 from ax_trainer import Trainer
 
@@ -44,6 +45,11 @@ def sharded(over: int = -1) -> AnyModifier:
 def sharded_everywhere() -> AnyModifier:
     """Parameters split over all devices, whatever joins them."""
     return setting(Mesh, axes={"data": 1, "fsdp": -1}, between={"fsdp": -1})
+
+
+def states_everywhere() -> AnyModifier:
+    """The optimizer's state split over the groups too, where parameters are copied."""
+    return setting(Mesh, optimizer_rules=(("embed", ("fsdp", "data")),))
 
 
 def tensor_parallel(ways: int) -> AnyModifier:
@@ -81,6 +87,11 @@ def blocks_of(rows: int, *, vocab: int = 2_048) -> AnyModifier:
             eval_accuracy=False,
         ),
     )
+
+
+def experts_in_blocks(rows: int) -> AnyModifier:
+    """Experts' rows in batched matmuls of ``rows``, for compilers that multiply all rows with all experts otherwise."""
+    return setting(Dropless, grouped_matmul=partial_for(ax_kernels.grouped_matmul.batched, block=rows))
 
 
 ATTENTION = "attention_residuals"
@@ -125,16 +136,16 @@ def llama_2_70b() -> MeshRules:
     """For seventy billion parameters and four million tokens a step."""
     return _page(
         {
-            "v5e-*": (sharded(), keeping(offload=("layer_input",)), microbatches(2)),
+            **_in_parts("v5e", 512, sharded(), keeping(offload=("layer_input",))),
             "v4-*": (sharded(), keeping(offload=("layer_input",))),
-            "v6e-*": (sharded(), keeping(ATTENTION)),
+            **_in_parts("v6e", 512, sharded(), keeping(ATTENTION, offload=("layer_input",))),
             "v5p-*": (sharded(), keeping(ATTENTION, *QKV)),
             "tpu7x-*": (sharded(), keeping(ATTENTION, offload=("layer_input",))),
-            "a100-*": (tensor_parallel(8), keeping(), microbatches(8)),
-            "h100-*": (tensor_parallel(8), keeping(), microbatches(8)),
-            "h200-*": (tensor_parallel(8), keeping(), microbatches(4)),
-            "b200-*": (sharded_everywhere(), keeping()),
-            "gb200-*": (sharded_everywhere(), keeping()),
+            **_in_parts("a100", 512, tensor_parallel(8), keeping()),
+            **_in_parts("h100", 512, tensor_parallel(8), keeping()),
+            **_in_parts("h200", 256, tensor_parallel(8), keeping()),
+            **_in_parts("b200", 64, sharded_everywhere(), keeping()),
+            **_in_parts("gb200", 64, sharded_everywhere(), keeping()),
             "trn2-*": (tensor_parallel(4), keeping(*QKV, "ffn_gate")),
         }
     )
@@ -142,21 +153,29 @@ def llama_2_70b() -> MeshRules:
 
 def qwen3_30b_a3b() -> MeshRules:
     """For thirty billion parameters, of which a token meets three, and seventeen million tokens a step."""
+    in_nodes = chain(sharded(), states_everywhere(), experts_in_blocks(512))
     return _page(
         {
-            "v5e-*": (sharded(), keeping(offload=("layer_input",)), microbatches(4)),
-            "v4-*": (sharded(), keeping(), microbatches(4)),
-            "v6e-*": (sharded(), keeping(), microbatches(2)),
+            **_in_parts("v5e", 1_024, sharded(), keeping(offload=("layer_input",))),
+            **_in_parts("v4", 1_024, sharded(), keeping()),
+            **_in_parts("v6e", 512, sharded(), keeping()),
             "v5p-*": (sharded(64), keeping()),
-            "tpu7x-*": (sharded(64), keeping(), microbatches(2)),
-            "a100-*": (sharded_everywhere(), keeping(), microbatches(16)),
-            "h100-*": (sharded_everywhere(), keeping(), microbatches(16)),
-            "h200-*": (sharded_everywhere(), keeping(), microbatches(8)),
-            "b200-*": (sharded_everywhere(), keeping(), microbatches(8)),
-            "gb200-*": (sharded_everywhere(), keeping(), microbatches(8)),
-            "trn2-*": (tensor_parallel(4), keeping(), microbatches(4)),
+            **_in_parts("tpu7x", 512, sharded(64), keeping()),
+            **_in_parts("a100", 1_024, in_nodes, keeping()),
+            **_in_parts("h100", 1_024, in_nodes, keeping()),
+            **_in_parts("h200", 512, in_nodes, keeping()),
+            **_in_parts("b200", 512, in_nodes, keeping()),
+            **_in_parts("gb200", 512, in_nodes, keeping()),
+            **_in_parts("trn2", 1_024, tensor_parallel(4), experts_in_blocks(512), keeping()),
         }
     )
+
+
+def _in_parts(kind: str, whole_from: int, *pieces: AnyModifier) -> dict[str, tuple[AnyModifier, ...]]:
+    """Rows for an accelerator: from ``whole_from`` on the batch is whole, below it in as many parts as chips are fewer."""
+    sizes = [2**power for power in range(2, whole_from.bit_length() - 1)]
+    rows = {f"{kind}-{size}": (*pieces, microbatches(whole_from // size)) for size in sizes}
+    return {**rows, f"{kind}-*": pieces}
 
 
 def _page(rows: Mapping[str, tuple[AnyModifier, ...]]) -> MeshRules:
