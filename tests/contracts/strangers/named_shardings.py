@@ -17,7 +17,7 @@ RULES = {"batch": "row", "embed": "column"}
 
 
 def _spec(axes: Axes, over: Sequence[str] = tuple(RULES)) -> PartitionSpec:
-    return PartitionSpec(*(RULES.get(name) if name in over else None for name in axes))
+    return PartitionSpec(*(RULES[name] if name is not None and name in over else None for name in axes))
 
 
 class NamedShardings:
