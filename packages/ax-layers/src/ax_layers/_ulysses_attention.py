@@ -61,9 +61,6 @@ class UlyssesAttention(Module):
             number = number_in(shard.seq)
             repeats = _repeats(shard, number)
 
-            def to_heads(x: jax.Array) -> jax.Array:
-                return jax.lax.all_to_all(x, shard.seq, split_axis=2, concat_axis=1, tiled=True) if shard.seq else x
-
             def fetched(x: jax.Array) -> jax.Array:
                 whole: jax.Array = jax.lax.all_gather(x, shard.seq, axis=1, tiled=True) if shard.seq else x
                 return whole
@@ -71,8 +68,8 @@ class UlyssesAttention(Module):
             queries: Rows = jax.tree.map(fetched, shard.queries)
             keys: Rows = jax.tree.map(fetched, shard.keys)
             out = self.inner(
-                to_heads(shard.query),
-                *(to_heads(jnp.repeat(x, repeats, axis=2)) for x in (shard.key, shard.value)),
+                _to_heads(shard.query, shard.seq),
+                *(_to_heads(jnp.repeat(x, repeats, axis=2), shard.seq) for x in (shard.key, shard.value)),
                 scale=scale,
                 causal=causal,
                 window=window,
@@ -82,7 +79,7 @@ class UlyssesAttention(Module):
                 query_segments=queries.segments,
                 key_segments=keys.segments,
             )
-            return jax.lax.all_to_all(out, shard.seq, split_axis=1, concat_axis=2, tiled=True) if shard.seq else out
+            return _to_rows(out, shard.seq)
 
         return attend_by_shards(
             self.sharder,
@@ -95,6 +92,32 @@ class UlyssesAttention(Module):
             query_segments=query_segments,
             key_segments=key_segments,
         )
+
+
+def _to_heads(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """From all heads of a share of the rows, ``[B, T / n, N, H]``, to all rows of a share of the heads ``[B, T, N / n, H]``."""
+    if not axes:
+        return x
+    (batch, rows, heads, size), number = x.shape, number_in(axes)
+    parts = jnp.moveaxis(x.reshape(batch, rows, number, heads // number, size), 2, 0)
+    return jnp.moveaxis(_exchanged(parts, axes), 0, 1).reshape(batch, number * rows, heads // number, size)
+
+
+def _to_rows(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """The way back."""
+    if not axes:
+        return x
+    (batch, rows, heads, size), number = x.shape, number_in(axes)
+    parts = jnp.moveaxis(x.reshape(batch, number, rows // number, heads, size), 1, 0)
+    return jnp.moveaxis(_exchanged(parts, axes), 0, 2).reshape(batch, rows // number, number * heads, size)
+
+
+def _exchanged(parts: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """``[n, …]``, of which a device sends part ``i`` to device ``i``. The parts lie apart: sent as they lie between the other
+    dims they would be copied and padded on the way, to a third more memory for a whole layer.
+    """
+    received: jax.Array = jax.lax.all_to_all(parts, axes, split_axis=0, concat_axis=0, tiled=True)
+    return received
 
 
 def _repeats(shard: Shard, number: int) -> int:
