@@ -86,6 +86,14 @@ def test_of_two_names_the_one_whose_rule_stands_first_gets_the_mesh_axis() -> No
     assert _choose(("heads", "heads"), (8, 4), heads_first) == [("tensor",), ()]  # within a rule, the first dim
 
 
+def test_a_choice_tells_when_only_the_mesh_lacks_an_axis() -> None:
+    mesh = {"fsdp": 4, "tensor": 1}
+    axes, shape = ("layers", "heads", "embed", "norm", "mlp"), (2, 8, 8, 8, 3)
+    rules: tuple[Rule, ...] = (*DEFAULT_RULES, ("mlp", "fsdp"))
+    choices = choose(axes, shape, rules=rules, mesh=mesh, indivisible="replicate", what="x")
+    assert [choice.absent for choice in choices] == [("pipeline",), ("tensor",), (), (), ()]
+
+
 def test_a_rule_is_never_applied_in_part() -> None:
     rules: tuple[Rule, ...] = (("batch", ("data", "fsdp")), ("batch", "data"))
     assert _choose(("batch",), (6,), rules) == [("data",)]

@@ -57,6 +57,8 @@ class DimChoice:
 
     mesh_axes: tuple[str, ...]
     reason: str = ""
+    absent: tuple[str, ...] = ()
+    """The mesh axes that its rules name, if it is whole for no other reason than that the mesh isn't split along them."""
 
 
 def choose(
@@ -99,9 +101,7 @@ def choose(
                 'mesh, add a rule that fits, or set indivisible="replicate" to keep such dims whole on every device'
             )
     return tuple(
-        DimChoice((), "the dim has no name")
-        if logical is None
-        else DimChoice(state.chosen or (), "; ".join(state.tried))
+        DimChoice((), "the dim has no name") if logical is None else state.choice()
         for logical, state in zip(axes, dims, strict=True)
     )
 
@@ -126,7 +126,15 @@ class _Dim:
     chosen: tuple[str, ...] | None = None
     tried: dict[str, None] = field(default_factory=dict)
     """In order; what two rules fail for alike is told once."""
+    absent: list[str] = field(default_factory=list)
+    refused: bool = False
+    """Whether it was offered axes that the mesh has, and couldn't take them."""
     indivisible: bool = False
+
+    def choice(self) -> DimChoice:
+        """What came of it."""
+        only_absent = self.chosen is None and not self.refused
+        return DimChoice(self.chosen or (), "; ".join(self.tried), tuple(self.absent) if only_absent else ())
 
     def offer(self, target: tuple[str, ...], mesh: Mapping[str, int], taken: Mapping[str, int]) -> None:
         """Take the mesh axes of a rule if they fit; ``taken`` maps mesh axes to the dims that they serve already."""
@@ -137,11 +145,13 @@ class _Dim:
             self.chosen = ()
             self.tried["a rule keeps it whole"] = None
         elif not present:
+            self.absent += target
             self.tried[f"the mesh isn't split along {'+'.join(target)}"] = None
         elif served:
+            self.refused = True
             self.tried[served[0]] = None
         elif self.size % ways != 0:
-            self.indivisible = True
+            self.refused = self.indivisible = True
             self.tried[f"{self.size} can't be split {ways} ways over {'+'.join(present)}"] = None
         else:
             self.chosen = present

@@ -114,6 +114,7 @@ def _parameters(mesh: Mesh, placements: Sequence[Placement]) -> Table:
         ("whole dims, and why", "left"),
     )
     num_devices = math.prod(mesh.axes.values())
+    absent: dict[str, dict[str, None]] = {}
     for placement in placements:
         num_shards = placement.num_shards(mesh.axes)
         named = list(zip(placement.spec.axes, placement.spec.shape, placement.choices, strict=True))
@@ -122,7 +123,9 @@ def _parameters(mesh: Mesh, placements: Sequence[Placement]) -> Table:
         ]
         reasons: dict[str, list[str]] = {}
         for axis, _, choice in named:
-            if axis is not None and not choice.mesh_axes:
+            if axis is not None and choice.absent:
+                absent.setdefault(" and ".join(choice.absent), {})[axis] = None
+            elif axis is not None and not choice.mesh_axes:
                 reasons.setdefault(choice.reason, []).append(axis)
         table.add_row(
             placement.path,
@@ -132,6 +135,9 @@ def _parameters(mesh: Mesh, placements: Sequence[Placement]) -> Table:
             f"{num_devices // num_shards:,}" if num_shards < num_devices else "–",
             "; ".join(f"{', '.join(axes)}: {reason}" for reason, axes in reasons.items()),
         )
+    if absent:
+        lacking = "; ".join(f"{over}: {', '.join(names)}" for over, names in absent.items())
+        table.caption = f"Whole everywhere, since the mesh isn't split along {lacking}"
     return table
 
 
