@@ -66,6 +66,51 @@ def test_what_is_no_module_is_refused() -> None:
         collectives(parse(PARTITIONED.format(groups="replica_groups=everyone")), {"data": 8})
 
 
+LOOP = """\
+%condition (state: (s32[], f32[4])) -> pred[] {{
+  %state = (s32[], f32[4]{{0}}) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %bound = s32[] constant(8)
+  ROOT %less = pred[] compare(%i, %bound), direction=LT
+}}
+
+%body (state: (s32[], f32[4])) -> (s32[], f32[4]) {{
+  %state = (s32[], f32[4]{{0}}) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %x = f32[4]{{0}} get-tuple-element(%state), index=1
+  %one = s32[] constant(1)
+  %two = s32[] constant(2)
+{step}
+  %sum = f32[4]{{0}} all-reduce(%x), replica_groups=[1,4]<=[4], to_apply=%add
+  ROOT %next = (s32[], f32[4]{{0}}) tuple(%then, %sum)
+}}
+
+ENTRY %main (x: f32[4], n: s32[]) -> (s32[], f32[4]) {{
+  %x = f32[4]{{0}} parameter(0)
+  %n = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  %begin = (s32[], f32[4]{{0}}) tuple({start}, %x)
+  ROOT %loop = (s32[], f32[4]{{0}}) while(%begin), condition=%condition, body=%body
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "times", "exact"),
+    [
+        ("%zero", "  %then = s32[] add(%i, %one)", 8, True),
+        ("%zero", "  %half = s32[] add(%i, %one)\n  %then = s32[] add(%one, %half)", 4, True),
+        ("%zero", "  %half = s32[] add(%i, %one)\n  %then = s32[] add(%half, %two)", 3, True),
+        ("%zero", "  %then = s32[] multiply(%i, %two)", 1, False),
+        ("%zero", "  %then = s32[] add(%i, %i)", 1, False),
+        ("%n", "  %then = s32[] add(%i, %one)", 1, False),
+    ],
+)
+def test_loops_run_as_often_as_they_count(start: str, step: str, times: int, exact: bool) -> None:
+    (found,) = collectives(parse(LOOP.format(start=start, step=step)), {"data": 4})
+    assert (found.times, found.exact) == (times, exact)
+
+
 SCHEDULED = """\
 HloModule step, is_scheduled=true
 

@@ -1,7 +1,7 @@
 """What to tell a compiler so that communication goes on while there is something to compute.
 
-Options are data, by platform: XLA's compilers differ in what they know, and refuse by name what they don't, so a test can
-hold every entry to the real compiler. CPUs and Trainium have none. They are put into a mesh's config by mesh rules:
+Options are data, by accelerator: XLA's compilers differ in what they know and in what they recommend, and refuse by name
+what they don't, so a test can hold every entry to the real compiler. CPUs and Trainium have none. They are put into a mesh's config by mesh rules:
 
     "h100-*": setting(Mesh, compiler_options=compiler_options("h100"))
 """
@@ -21,36 +21,42 @@ CompilerOptions: TypeAlias = Mapping[str, str | bool]
 
 _GIB = str(2**30)
 
-COMPILER_OPTIONS: Mapping[Platform, CompilerOptions] = MappingProxyType(
-    {
-        "tpu": {
-            "xla_tpu_enable_latency_hiding_scheduler": True,
-            # A product goes on in the same fusion as a gather's steps.
-            "xla_tpu_enable_async_collective_fusion": True,
-            "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
-            "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
-            "xla_tpu_overlap_compute_collective_tc": True,
-            "xla_enable_async_all_gather": "true",
-            "xla_enable_async_collective_permute": "true",
-            # Gradients' sums over the data axis wait for the products that make the next ones.
-            "xla_tpu_enable_data_parallel_all_reduce_opt": True,
-            "xla_tpu_data_parallel_opt_different_sized_ops": True,
-        },
-        "cuda": {
-            "xla_gpu_enable_latency_hiding_scheduler": True,
-            # Two trips of a loop at once: one layer's gathers stand beside another's products.
-            "xla_gpu_enable_while_loop_double_buffering": True,
-            "xla_gpu_enable_highest_priority_async_stream": True,
-            # All of a layer's parameters in one message.
-            "xla_gpu_all_gather_combine_threshold_bytes": _GIB,
-            "xla_gpu_reduce_scatter_combine_threshold_bytes": _GIB,
-            "xla_gpu_all_reduce_combine_threshold_bytes": _GIB,
-        },
-        "neuron": {},
-        "cpu": {},
-    }
+_TPU: CompilerOptions = {
+    "xla_tpu_enable_latency_hiding_scheduler": True,
+    # A product goes on in the same fusion as a collective.
+    "xla_tpu_enable_async_collective_fusion": True,
+    "xla_tpu_overlap_compute_collective_tc": True,
+    "xla_enable_async_all_gather": "true",
+    "xla_enable_async_collective_permute": "true",
+    # Gradients' sums over the data axis wait for the products that make the next ones.
+    "xla_tpu_enable_data_parallel_all_reduce_opt": True,
+    "xla_tpu_data_parallel_opt_different_sized_ops": True,
+}
+
+_TPU_V5E: CompilerOptions = {
+    **_TPU,
+    # A gather goes on through several products. The compiler refuses this for other TPUs.
+    "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
+    "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
+}
+
+_GPU: CompilerOptions = {
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+    # Two trips of a loop at once: one layer's gathers stand beside another's products.
+    "xla_gpu_enable_while_loop_double_buffering": True,
+    "xla_gpu_enable_highest_priority_async_stream": True,
+    # All of a layer's parameters in one message.
+    "xla_gpu_all_gather_combine_threshold_bytes": _GIB,
+    "xla_gpu_reduce_scatter_combine_threshold_bytes": _GIB,
+    "xla_gpu_all_reduce_combine_threshold_bytes": _GIB,
+}
+
+_BY_PLATFORM: Mapping[Platform, CompilerOptions] = {"tpu": _TPU, "cuda": _GPU, "neuron": {}, "cpu": {}}
+
+COMPILER_OPTIONS: Mapping[str, CompilerOptions] = MappingProxyType(
+    {row.name: _BY_PLATFORM[row.platform] for row in ACCELERATORS} | {"v5e": _TPU_V5E}
 )
-"""For a model whose layers are scanned and whose parameters or activations are split."""
+"""By an accelerator's name in the table; for models whose layers are scanned and whose parameters are split."""
 
 
 def compiler_options(kind: str, /) -> dict[str, str | bool]:
@@ -58,7 +64,6 @@ def compiler_options(kind: str, /) -> dict[str, str | bool]:
 
     Raises NoMatchError for another name, with the nearest ones.
     """
-    for row in ACCELERATORS:
-        if row.name == kind:
-            return dict(COMPILER_OPTIONS[row.platform])
-    raise NoMatchError(f"there is no accelerator {kind!r}; {nearest(kind, [row.name for row in ACCELERATORS])}")
+    if kind not in COMPILER_OPTIONS:
+        raise NoMatchError(f"there is no accelerator {kind!r}; {nearest(kind, COMPILER_OPTIONS)}")
+    return dict(COMPILER_OPTIONS[kind])

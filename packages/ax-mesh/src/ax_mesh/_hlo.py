@@ -2,7 +2,7 @@
 
 XLA prints a module as computations of one instruction a line, ``%name = type opcode(operands), attributes``. Loops stay
 loops, so what an instruction costs is its own cost times the trips of all loops around it. A trip count is the one that
-XLA found, else that of a loop that counts as JAX's scans do, from zero by one up to a constant.
+XLA found, else that of a loop that counts as JAX's scans do, from zero up to a constant.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Module:
                     waiting += [(each, times, known) for each in called]
 
     def _trips(self, computation: str, loop: Instruction) -> int | None:
-        """How often a loop runs: as XLA says, or because it counts from 0 by 1 while less than a constant."""
+        """How often a loop runs: as XLA says, or because it counts from 0, always as far, while less than a constant."""
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
         if known:
             return int(known[1])
@@ -138,12 +138,10 @@ class Module:
         counter, bound = _part(condition, compare.operands[0]), _constant(condition, compare.operands[1])
         start = _element(self._by_name(computation), loop.operands[0], counter)
         following = next((each.operands for each in body.values() if each.is_root and each.opcode == "tuple"), ())
-        if counter is None or start != 0 or counter >= len(following):
+        if bound is None or counter is None or start != 0 or counter >= len(following):
             return None
-        step = body.get(following[counter])
-        if step is None or step.opcode != "add" or 1 not in (_constant(body, each) for each in step.operands):
-            return None
-        return bound
+        step = _step(body, following[counter], counter)
+        return -(-bound // step) if step else None
 
     def _by_name(self, computation: str) -> dict[str, Instruction]:
         return {each.name: each for each in self.computations.get(computation, ())}
@@ -154,14 +152,31 @@ def _part(computation: Mapping[str, Instruction], operand: str) -> int | None:
     name, _, part = operand.partition("#")
     if part:
         return int(part)
-    found = re.search(r"index=(\d+)", computation[name].attributes)
-    return int(found[1]) if found and computation[name].opcode == "get-tuple-element" else None
+    instruction = computation.get(name)
+    if instruction is None or instruction.opcode != "get-tuple-element":
+        return None
+    found = re.search(r"index=(\d+)", instruction.attributes)
+    return int(found[1]) if found else None
 
 
 def _constant(computation: Mapping[str, Instruction], operand: str) -> int | None:
     """Its value, if it is an integer constant."""
     found = computation.get(operand)
     return int(found.arguments) if found and found.opcode == "constant" and found.arguments.isdigit() else None
+
+
+def _step(body: Mapping[str, Instruction], operand: str, counter: int) -> int | None:
+    """By how much a loop's body raises its counter: once, or more often where the loop has been unrolled."""
+    step = 0
+    while _part(body, operand) != counter:
+        found = body.get(operand)
+        raised = found is not None and found.opcode == "add" and len(found.operands) == 2
+        constants = [_constant(body, each) for each in found.operands] if found is not None and raised else []
+        if found is None or sum(constant is not None for constant in constants) != 1:
+            return None
+        step += sum(constant or 0 for constant in constants)
+        operand = found.operands[constants.index(None)]
+    return step
 
 
 def _element(computation: Mapping[str, Instruction], operand: str, part: int | None) -> int | None:

@@ -6,7 +6,9 @@ experts. Whatever else the partitioner inserts mends a contradiction, such as a 
 layers around it do, and is paid for in every step. A collective is asked for when
 
 * the program says it itself, in a call by shards;
-* what it moves has the form of a parameter, or of its shard: a gather of the parameter, or a sum of its gradient;
+* what it moves has the form of a parameter, or of its shard: a gather of the parameter, or a sum of its gradient, at once or
+  shard by shard beside the products that need them (Wang et al., "Overlap Communication with Dependent Computation via
+  Decomposition in Large Deep Learning Models", ASPLOS 2023);
 * it sums scalars or vectors: statistics over the batch;
 * else it moves activations, and each of its mesh axes serves a logical name for which such a kind is natural (``ASKED``).
 
@@ -31,7 +33,8 @@ from ._program import Program
 from ._rules import Rule
 
 _SUMS = frozenset({"all-reduce", "reduce-scatter"})
-_SUMS_AND_GATHERS = _SUMS | {"all-gather"}
+_SUMS_AND_GATHERS = _SUMS | {"all-gather", "collective-permute"}
+"""At once, or in steps from device to device."""
 
 ASKED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -39,7 +42,7 @@ ASKED: Mapping[str, frozenset[str]] = MappingProxyType(
         "kv_heads": _SUMS_AND_GATHERS,
         "mlp": _SUMS_AND_GATHERS,
         "vocab": _SUMS_AND_GATHERS,
-        "seq": _SUMS_AND_GATHERS | {"collective-permute"},
+        "seq": _SUMS_AND_GATHERS,
         "expert": _SUMS_AND_GATHERS | {"all-to-all", "ragged-all-to-all"},
         "layers": frozenset({"collective-permute"}),
     }
