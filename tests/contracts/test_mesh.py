@@ -19,8 +19,8 @@ WHOLE_HEADS: tuple[Rule, ...] = (("heads", None), ("kv_heads", None))
 
 
 def test_overrides_reach_the_module_of_that_path_and_no_other() -> None:
-    def constraints(pattern: str | None) -> tuple[int, int]:
-        """How many activations are split by heads, and how many by the inner dim of the feed-forward."""
+    def constraints(pattern: str | None) -> tuple[int, int, int]:
+        """How many activations are split by heads, by the inner dim of the feed-forward, and, between layers, by rows."""
         overrides = {} if pattern is None else {pattern: (*WHOLE_HEADS, ("mlp", None))}
         mesh = Mesh.Config(axes={"fsdp": 2, "tensor": 4}, overrides=overrides).build()
         model = as_model(small.lm().build(vocab_size=small.VOCAB_SIZE), sharder=mesh)
@@ -32,13 +32,17 @@ def test_overrides_reach_the_module_of_that_path_and_no_other() -> None:
         return (
             sum(dims.endswith('{"tensor"}, {}]') and dims.count("{") == 4 for dims in found),
             sum(dims.endswith('{"tensor"}]') and dims.count("{") == 3 for dims in found),
+            sum(dims.endswith('{"tensor"}, {}]') and dims.count("{") == 3 for dims in found),
         )
 
-    heads, inner = constraints(None)
+    heads, inner, stream = constraints(None)
     assert heads == 4
     assert inner == 1
-    assert constraints("layers/attention") == (0, inner)
-    assert constraints("layers/ffn") == (heads, 0)
+    assert stream >= 3, "where nothing else is split over the axis, the sequence is"
+    attention_whole = constraints("layers/attention")
+    assert attention_whole[:2] == (0, inner)
+    assert attention_whole[2] == stream
+    assert constraints("layers/ffn")[:2] == (heads, 0)
 
 
 @pytest.mark.parametrize("name", fits.SUPPORT_OPTIMIZER_SHARDINGS)
