@@ -155,7 +155,8 @@ class Loop:
             return filled
 
         def sums(leaves: Leaves) -> Leaves:
-            return [jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in leaves]
+            wide = [jnp.float32 if leaf.dtype.itemsize < 4 else leaf.dtype for leaf in leaves]
+            return [jnp.zeros(leaf.shape, dtype) for leaf, dtype in zip(leaves, wide, strict=True)]
 
         _, collected = zeros_of(lambda: self.run.forward(layer, places, x))
         given = None if tail is None else zeros_of(lambda: tail.fn(operands.tail_shared, x, rows))
