@@ -148,6 +148,7 @@ def _compiled(recipe: str, on: str, overrides: tuple[str, ...]) -> dict[str, obj
     """The fields of a forecast that compiling tells."""
     import jax
     from ax_mesh import accelerator_group, compile_program
+    from ax_trainer.protocols import SupportsCompilerOptions
 
     from ._aot import described_mesh, lower
 
@@ -160,7 +161,9 @@ def _compiled(recipe: str, on: str, overrides: tuple[str, ...]) -> dict[str, obj
         if group.accelerator.platform == "neuron":
             return {"lowered_only": True}
         begun = time.perf_counter()
-        program = compile_program(lowered, described_mesh(config, group).axes)
+        mesh = described_mesh(config, group)
+        options = mesh.compiler_options if isinstance(mesh, SupportsCompilerOptions) else None
+        program = compile_program(lowered, mesh.axes, compiler_options=options)
     except Exception as error:
         return failed(error)
     sent: dict[str, float] = {}

@@ -20,9 +20,8 @@ from typing import TypeVar
 
 import ax_kernels
 from ax_config import AnyModifier, Config, chain, modifier_for, overriding, partial_for, replace, setting
-from ax_config.modifiers import Chain
 from ax_layers import Attention, Block, CausalLM, Dropless, Remat
-from ax_mesh import Mesh, MeshRules
+from ax_mesh import Mesh, MeshRules, compiler_options
 from ax_trainer import Trainer
 
 ConfigT = TypeVar("ConfigT", bound=Config[object])
@@ -179,9 +178,14 @@ def _in_parts(kind: str, whole_from: int, *pieces: AnyModifier) -> dict[str, tup
 
 
 def _page(rows: Mapping[str, tuple[AnyModifier, ...]]) -> MeshRules:
-    """Rules for a large model: in bfloat16, in blocks, and each row's own pieces."""
-    common: Chain = chain(IN_BFLOAT16, blocks_of(512))
-    return MeshRules(rules={"cpu-*": chain(), **{pattern: chain(common, *pieces) for pattern, pieces in rows.items()}})
+    """Rules for a large model: in bfloat16, in blocks, with the compiler's options for its kind, and each row's own pieces."""
+
+    def row(kind: str, pieces: tuple[AnyModifier, ...]) -> AnyModifier:
+        return chain(IN_BFLOAT16, blocks_of(512), setting(Mesh, compiler_options=compiler_options(kind)), *pieces)
+
+    return MeshRules(
+        rules={"cpu-*": chain(), **{name: row(name.partition("-")[0], pieces) for name, pieces in rows.items()}}
+    )
 
 
 def _all(*kinds: str) -> list[str]:
