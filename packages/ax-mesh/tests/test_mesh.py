@@ -145,6 +145,30 @@ def test_a_name_means_one_split_throughout_a_sharded_call() -> None:
         sharded(x)  # type: ignore[call-arg]
 
 
+def test_a_name_may_share_mesh_axes_with_those_that_it_never_meets() -> None:
+    rules = (("batch", ("fsdp", "expert")), ("mlp", "expert"), ("expert", "expert"))
+    mesh = Mesh.Config(axes={"fsdp": 2, "expert": 4}, rules=rules).build()
+    tokens, weights = ("batch", None), ("expert", "mlp")
+    x, w = jnp.arange(32.0).reshape(8, 4), jnp.arange(32.0).reshape(8, 4)
+    shapes = [x.shape, w.shape]
+    assert mesh.split([tokens, weights], shapes) == {"batch": ("fsdp", "expert")}
+    assert mesh.split([tokens, weights], shapes, sharing=["expert"]) == {
+        "batch": ("fsdp", "expert"),
+        "expert": ("expert",),
+    }
+    assert mesh.split([weights], [w.shape], sharing=["expert"]) == {"expert": ("expert",)}, "mlp gives way"
+
+    def turned(x: jax.Array, w: jax.Array) -> jax.Array:
+        assert x.shape == (1, 4)
+        assert w.shape == (2, 4)
+        sent: jax.Array = jax.lax.all_to_all(jnp.concatenate([x] * 4) * w[:1], "expert", 0, 0, tiled=True)
+        return sent.sum(axis=0, keepdims=True)
+
+    call = mesh.shard_map(turned, in_axes=[tokens, weights], out_axes=tokens, sharing=["expert"])
+    scaled = (x.reshape(2, 4, 4) * w[None, ::2]).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(jax.jit(call)(x, w), jnp.repeat(scaled, 4, axis=1).reshape(8, 4), rtol=1e-6)
+
+
 @pytest.mark.parametrize("axes", _MESHES, ids=lambda axes: "×".join(axes))
 def test_training_equals_that_of_one_device(axes: dict[str, int]) -> None:
     numbers = np.random.default_rng(0)
