@@ -62,6 +62,7 @@ from ax_layers import (
     NoisyGating,
     NormalisedProjection,
     ParallelBlock,
+    PartialDotProduct,
     QuantisedLinear,
     Remat,
     Repeat,
@@ -72,6 +73,7 @@ from ax_layers import (
     Stack,
     TopKRouter,
     Unsharded,
+    Zigzag,
     alibi,
     best_scores,
     best_scores_of_best_groups,
@@ -116,6 +118,7 @@ from ax_layers.protocols import (
     LanguageModel,
     LogitNoise,
     OutputHead,
+    PartialAttention,
     PositionEmbedding,
     PositionEncoding,
     Projection,
@@ -259,6 +262,11 @@ ATTENTION_FNS: Mapping[str, AttentionFn] = {
     "ax_kernels.attention.base": ax_kernels.attention.base,
     "ax_kernels.attention.blocked": ax_kernels.attention.blocked,
     "strangers.plain_attention": plain_attention,
+}
+
+PARTIAL_ATTENTIONS: Built[PartialAttention] = {
+    "ax_layers.PartialDotProduct": PartialDotProduct.Config().build,
+    "ax_kernels.attention.PartialBlocked": lambda: ax_kernels.attention.PartialBlocked(block_q=4, block_k=4),
 }
 
 SUPPORT_ATTENTION_OPTIONS: Mapping[str, SupportsAttentionOptions] = {
@@ -470,6 +478,7 @@ LANGUAGE_MODELS: Built[LanguageModel] = {
     "ax_layers.Distillation": lambda: Distillation.Config(student=small.lm(), teacher=small.lm()).build(
         vocab_size=small.VOCAB_SIZE
     ),
+    "ax_layers.Zigzag": lambda: Zigzag.Config(model=small.lm()).build(vocab_size=small.VOCAB_SIZE),
 }
 
 INITIALIZERS: Mapping[str, Initializer] = {

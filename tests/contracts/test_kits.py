@@ -29,6 +29,7 @@ from ax_layers.testing import (
     check_extend,
     check_grouped_matmul,
     check_kv_cache,
+    check_partial_attention,
     check_sharded,
     check_sharder,
     check_state_space_fn,
@@ -114,6 +115,11 @@ def test_supports_paths(name: str) -> None:
 @pytest.mark.parametrize("name", fits.ATTENTION_FNS)
 def test_attention_fn(name: str) -> None:
     check_attention_fn(fits.ATTENTION_FNS[name], may_refuse=LACKS.get(name, ()))
+
+
+@pytest.mark.parametrize("name", fits.PARTIAL_ATTENTIONS)
+def test_partial_attention(name: str) -> None:
+    check_partial_attention(fits.PARTIAL_ATTENTIONS[name]())
 
 
 @pytest.mark.parametrize("name", fits.SUPPORT_ATTENTION_OPTIONS)
