@@ -19,7 +19,7 @@ from ._accelerators import ACCELERATORS, Platform
 CompilerOptions: TypeAlias = Mapping[str, str | bool]
 """Options of XLA by name; numbers are written as text."""
 
-_GIB = str(2**30)
+_SMALL = str(8 * 2**20)
 
 _TPU: CompilerOptions = {
     "xla_tpu_enable_latency_hiding_scheduler": True,
@@ -45,10 +45,10 @@ _GPU: CompilerOptions = {
     # Two trips of a loop at once: one layer's gathers stand beside another's products.
     "xla_gpu_enable_while_loop_double_buffering": True,
     "xla_gpu_enable_highest_priority_async_stream": True,
-    # All of a layer's parameters in one message.
-    "xla_gpu_all_gather_combine_threshold_bytes": _GIB,
-    "xla_gpu_reduce_scatter_combine_threshold_bytes": _GIB,
-    "xla_gpu_all_reduce_combine_threshold_bytes": _GIB,
+    # Small parameters go in one message; a large one by itself, so that its gather can stand beside another's product.
+    "xla_gpu_all_gather_combine_threshold_bytes": _SMALL,
+    "xla_gpu_reduce_scatter_combine_threshold_bytes": _SMALL,
+    "xla_gpu_all_reduce_combine_threshold_bytes": _SMALL,
 }
 
 _BY_PLATFORM: Mapping[Platform, CompilerOptions] = {"tpu": _TPU, "cuda": _GPU, "neuron": {}, "cpu": {}}
