@@ -32,7 +32,7 @@ from grid import Grid
 
 DIM, VOCAB = 8, 16
 TABLES = (
-    "test_layers", "test_attention_parts", "test_attention_by_shards", "test_linear_attention", "test_mla", "test_moe",
+    "test_layers", "test_attention_parts", "test_attention_by_shards", "test_linear_attention", "test_mla", "test_moe", "test_pipeline",
 )  # fmt: skip
 """Test files with a table of ``LAYERS``, every one of which goes through ``check_layer`` there."""
 IN_TESTS_OF_THEIR_OWN = ("CrossAttention", "DelayedRange", "Gated", "Int8Linear", "LoRA", "QuantisedLinear")

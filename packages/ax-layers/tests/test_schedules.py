@@ -15,6 +15,7 @@ from ax_layers import (
     Table,
     bubble,
     gpipe,
+    late_weights,
     one_forward_one_backward,
     zero_bubble,
 )
@@ -29,6 +30,7 @@ CHUNKS: list[Sizes] = [
 SCHEDULES: dict[str, tuple[Schedule, list[Sizes]]] = {
     "gpipe": (gpipe, [*ONE_CHUNK, *CHUNKS]),
     "1f1b": (one_forward_one_backward, [*ONE_CHUNK, *CHUNKS]),
+    "late weights": (late_weights, [*ONE_CHUNK, *CHUNKS]),
     "zero bubble": (zero_bubble, ONE_CHUNK),
 }
 
@@ -62,7 +64,19 @@ def test_bubbles_of_gpipe_and_of_one_forward_one_backward(costs: Costs) -> None:
     for stages, chunks, number in [*ONE_CHUNK, *CHUNKS]:
         wanted = (stages - 1) / (chunks * number + stages - 1)
         for schedule in (gpipe, one_forward_one_backward):
-            assert bubble(schedule(stages, chunks, number), costs) == pytest.approx(wanted, abs=1e-12)
+            for lockstep in (False, True):
+                waiting = bubble(schedule(stages, chunks, number), costs, lockstep=lockstep)
+                assert waiting == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_bubble_of_late_weights(lockstep: bool) -> None:  # noqa: FBT001
+    """All weights' gradients are out of the way of the stages' waiting for each other."""
+    forward, backward, weights = costs = Costs(1.0, 2.0, 0.75)
+    for stages, chunks, number in [*ONE_CHUNK, *CHUNKS]:
+        waiting = (stages - 1) * (forward + backward)
+        wanted = waiting / (chunks * number * (forward + backward + weights) + waiting)
+        assert bubble(late_weights(stages, chunks, number), costs, lockstep=lockstep) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_bubble_of_zero_bubble() -> None:
@@ -86,6 +100,7 @@ def test_what_is_kept(stages: int, number: int) -> None:
         assert ahead(gpipe(stages, 1, number), stage) == number
         assert ahead(one_forward_one_backward(stages, 1, number), stage) <= min(2 * (stages - 1 - stage) + 1, number)
         assert ahead(zero_bubble(stages, 1, number), stage) <= min(stages - stage, number)
+    assert plan(late_weights(stages, 1, number), backward=True).num_rests <= stages
     made = plan(zero_bubble(stages, 1, number), backward=True)
     assert made.num_inputs <= stages
     assert made.num_rests <= 2 * stages

@@ -84,9 +84,10 @@ class Pipeline(Wrapper):
                 f"layers_per_run shares out num_layers, at least 1 to each run; {cfg.layers_per_run} has "
                 f"{sum(cfg.layers_per_run)} of {cfg.num_layers}"
             )
-        if not cfg.layers_per_run and cfg.num_layers % cfg.num_chunks:
+        if (len(cfg.layers_per_run) or cfg.num_layers) % cfg.num_chunks:
             raise ValueError(
-                f"{cfg.num_layers} layers can't be cut into {cfg.num_chunks} chunks of the same length; give layers_per_run"
+                f"every stage has {cfg.num_chunks} chunks, so there are a multiple of them; got {cfg.num_layers} layers"
+                + (f" in {len(cfg.layers_per_run)} runs" if cfg.layers_per_run else " and no layers_per_run")
             )
         self._num_layers, self._num_chunks = cfg.num_layers, cfg.num_chunks
         self._layers_per_run, self._num_microbatches = cfg.layers_per_run, cfg.num_microbatches
@@ -179,20 +180,19 @@ class Pipeline(Wrapper):
 
     def _layout(self) -> Layout:
         """On one device, whatever the runs, there is but one."""
-        given = self._layers_per_run
-        num_runs = len(given) // self._num_chunks if given else self._num_layers // self._num_chunks
-        num_stages = num_shards("layers", num_runs, sharder=self.sharder)
+        given, chunks = self._layers_per_run, self._num_chunks
+        dims = (self._num_layers, *([len(given) // chunks] if given else []))
+        num_stages = max(num_shards("layers", dim, sharder=self.sharder) for dim in dims)
+        runs = num_stages * chunks
         if num_stages == 1:
             return layout([self._num_layers], num_stages=1)
-        runs = num_stages * self._num_chunks
-        if not given:
-            return layout([self._num_layers // runs] * runs, num_stages=num_stages)
-        if len(given) != runs:
+        if len(given or range(runs)) != runs or (not given and self._num_layers % runs):
+            wanted = f"layers_per_run shares them out to {len(given)}" if given else "layers_per_run isn't given"
             raise ValueError(
-                f"{self.where}: {num_stages} stages with {self._num_chunks} chunks each have {runs} runs, and layers_per_run "
-                f"shares the layers out to {len(given)}"
+                f"{self.where}: {self._num_layers} layers are split over {num_stages} stages, which with {chunks} chunks each have "
+                f"{runs} runs, and {wanted}"
             )
-        return layout(given, num_stages=num_stages)
+        return layout(given or [self._num_layers // runs] * runs, num_stages=num_stages)
 
 
 def pipelined(

@@ -55,6 +55,13 @@ class Execution:
         def on_one_stage(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             return tuple(leaf[None] for leaf in jax.tree.leaves(loop(*jax.tree.unflatten(given, arrays))))
 
+        if stages == 1:
+            return self._whole(jax.tree.unflatten(structure, on_one_stage(*arrays)))
+        if (found := num_shards("layers", self.layout.index.size, sharder=self.sharder)) != stages:
+            raise ValueError(
+                f"there are {stages} stages, but {self.layout.index.size} places of layers are split over {found}: the rules split "
+                "other numbers of layers over other devices"
+            )
         num_placed = len(jax.tree.leaves(places))
         by_stage: list[Axes] = [("layers", *(None,) * (x.ndim - 1)) for x in arrays[:num_placed]]
         call = self.sharder.shard_map(
@@ -70,7 +77,7 @@ class Execution:
         table = gpipe(*sizes) if learnt is None else self.schedule(*sizes)
         of_params = [False] * len(params) if learnt is None else learnt.params
         of_tail = [False] * len(operands.tail_shared) if learnt is None else learnt.tail
-        split = self.sharder.split([("layers",)], [self.layout.index.shape])
+        split = self.sharder.split([("layers",)], [self.layout.index.shape]) if self.layout.num_stages > 1 else {}
         return Loop(
             plan=plan(table, backward=learnt is not None),
             run=Run(self.layout.empty, self.lockstep, of_params, aux_weight=1 / self.num_microbatches),
