@@ -73,8 +73,9 @@ def test_many_devices_give_what_one_gives(dispatch: str, grid: str) -> None:
     check_sharded(layer, normal(BATCH, LENGTH, DIM), sharder=sharder, shardings=sharder.shardings)
 
 
-X, WEIGHT = normal(BATCH, LENGTH, DIM), normal(EXPERTS, DIM, DIM, seed=1) / DIM**0.5
-AXES: list[Axes] = [("expert", None, None)]
+X, UP, DOWN = normal(BATCH, LENGTH, DIM), normal(EXPERTS, DIM, 12, seed=1), normal(EXPERTS, 12, DIM, seed=5)
+WEIGHTS = (UP / DIM**0.5, DOWN / 12**0.5)
+AXES: list[Axes] = [("expert", None, "mlp"), ("expert", "mlp", None)]
 
 
 def routing(pairs: np.ndarray) -> Routing:
@@ -94,34 +95,37 @@ def all_to(expert: int) -> Routing:
     return routing(np.tile(np.arange(LENGTH) * EXPERTS + expert, (BATCH, 1)))
 
 
+Weights = tuple[jax.Array, jax.Array]
+Results = tuple[jax.Array, tuple[jax.Array, Weights, jax.Array]]
+
+
 def expert(rows: jax.Array, weights: Any, matmul: RowsMatmul, /) -> jax.Array:
-    return jnp.tanh(matmul(rows, weights[0]))
+    up, down = weights
+    return matmul(jnp.tanh(matmul(rows, up)), down)
 
 
-def everywhere(x: jax.Array, weight: jax.Array, told: Routing) -> jax.Array:
+def everywhere(x: jax.Array, weights: Weights, told: Routing) -> jax.Array:
     """Every expert applied to every token, and all but the assignments multiplied by zero."""
     shares = jnp.zeros((*x.shape[:2], EXPERTS)).at[jnp.arange(len(x))[:, None], told.tokens, told.experts]
-    return jnp.einsum("btef,bte->btf", jnp.tanh(jnp.einsum("btd,edf->btef", x, weight)), shares.add(told.weights))
+    inner = jnp.tanh(jnp.einsum("btd,edf->btef", x, weights[0]))
+    return jnp.einsum("btef,efd,bte->btd", inner, weights[1], shares.add(told.weights))
 
 
-Results = tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]
-
-
-def with_gradients(call: Callable[[jax.Array, jax.Array, Routing], jax.Array], told: Routing) -> Results:
+def with_gradients(call: Callable[[jax.Array, Weights, Routing], jax.Array], told: Routing) -> Results:
     """The output, and the gradients of tokens, weights of experts and of the routing's weights."""
     slopes = normal(BATCH, LENGTH, DIM, seed=4)
 
-    def loss(x: jax.Array, weight: jax.Array, shares: jax.Array) -> tuple[jax.Array, jax.Array]:
-        out = call(x, weight, told._replace(weights=shares))
+    def loss(x: jax.Array, weights: Weights, shares: jax.Array) -> tuple[jax.Array, jax.Array]:
+        out = call(x, weights, told._replace(weights=shares))
         return (out * slopes).sum(), out
 
-    (_, out), gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(X, WEIGHT, told.weights)
+    (_, out), gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(X, WEIGHTS, told.weights)
     return out, gradients
 
 
-def dispatched(config: Buildable[Dispatch], grid: str) -> Callable[[jax.Array, jax.Array, Routing], Any]:
+def dispatched(config: Buildable[Dispatch], grid: str) -> Callable[[jax.Array, Weights, Routing], Any]:
     pure: Any = functional(config.build(), sharder=Grid(*GRIDS[grid]))
-    return lambda x, weight, told: pure({}, None, x, told, [weight], AXES, expert)[0]
+    return lambda x, weights, told: pure({}, None, x, told, weights, AXES, expert)[0]
 
 
 def check_equal(got: object, wanted: object) -> None:
@@ -133,7 +137,7 @@ def check_equal(got: object, wanted: object) -> None:
 def test_no_assignment_is_lost_however_uneven_the_load(grid: str, told: Routing) -> None:
     call = dispatched(AllToAll.Config(), grid)
     check_equal(with_gradients(lambda *given: call(*given)[0], told), with_gradients(everywhere, told))
-    _, reached = jax.jit(call)(X, WEIGHT, told)
+    _, reached = jax.jit(call)(X, WEIGHTS, told)
     np.testing.assert_array_equal(reached, np.apply_along_axis(np.bincount, 1, told.tokens, minlength=LENGTH))
 
 
@@ -151,7 +155,7 @@ def test_beyond_the_room_the_smallest_weights_are_dropped_and_not_counted() -> N
     call = dispatched(AllToAll.Config(room=room), "over 4, weights over 2")
     got, wanted = with_gradients(lambda *given: call(*given)[0], told), with_gradients(everywhere, served)
     check_equal(got, (wanted[0], (*wanted[1][:2], np.asarray(wanted[1][2]) * kept)))
-    assert int(jax.jit(call)(X, WEIGHT, told)[1].sum()) == kept.sum()
+    assert int(jax.jit(call)(X, WEIGHTS, told)[1].sum()) == kept.sum()
 
 
 def emulated_ragged_all_to_all(
@@ -188,26 +192,27 @@ def test_only_rows_that_count_need_be_sent(monkeypatch: pytest.MonkeyPatch, room
 @pytest.mark.parametrize(
     ("dispatch", "sent"),
     [
-        # Numbers of experts, then rows there and back, and their gradients: 4 devices, rows of one to one.
-        (AllToAll.Config(), ["s32[1,64]", *["f32[1,64,8]"] * 4]),
-        (AllToAll.Config(room=1.0), ["s32[1,16]", *["f32[1,16,8]"] * 4]),
-        (Capacity.Config(factor=1.0), ["f32[1,2,8,8]"] * 4),
+        # Numbers of experts, then rows there and back, and their gradients: 8 devices, rows of one to one.
+        (AllToAll.Config(), ["s32[1,32]", *["f32[1,32,8]"] * 4]),
+        (AllToAll.Config(room=1.0), ["s32[1,8]", *["f32[1,8,8]"] * 4]),
+        (Capacity.Config(factor=1.0), ["f32[1,1,8,8]"] * 4),
     ],
     ids=["worst case", "room", "capacity"],
 )
 def test_tokens_are_sent_and_not_gathered(dispatch: Buildable[Dispatch], sent: list[str]) -> None:
     length = 32
     x, told = jnp.ones((BATCH, length, DIM)), jnp.zeros((BATCH, 2 * length), jnp.int32)
-    call = dispatched(dispatch, "over 4, weights over 2")
-    grid = Grid(*GRIDS["over 4, weights over 2"])
+    call = dispatched(dispatch, "experts over 8")
+    grid = Grid(*GRIDS["experts over 8"])
 
-    def loss(x: jax.Array, weight: jax.Array) -> jax.Array:
+    def loss(x: jax.Array, weights: Weights) -> jax.Array:
         x, tokens, experts = (grid.constrain(a, ("batch", *(None,) * (a.ndim - 1))) for a in (x, told, told))
-        out = call(x, grid.constrain(weight, AXES[0]), Routing(tokens, experts, tokens.astype(jnp.float32)))[0]
+        up, down = (grid.constrain(weight, axes) for weight, axes in zip(weights, AXES, strict=True))
+        out = call(x, (up, down), Routing(tokens, experts, tokens.astype(jnp.float32)))[0]
         total: jax.Array = (grid.constrain(out, ("batch", None, None)) ** 2).sum()
         return total
 
-    text = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(x, WEIGHT).compile().as_text()
+    text = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(x, WEIGHTS).compile().as_text()
     assert text is not None
     assert not re.search(r" (all-gather|collective-permute)\(", text)
     found = re.findall(r" = \(?(\w+\[[\d,]*\]).* all-to-all\(", text)
