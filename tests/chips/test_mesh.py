@@ -5,7 +5,10 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from ax_mesh import AxisSizeError, Mesh, topology
+from ax_config import setting
+from ax_mesh import AxisSizeError, Mesh, accelerator_group, topology
+from ax_recipes import effective
+from ax_recipes._aot import lower
 
 
 def mesh_over(name: str, config: Mesh.Config) -> tuple[Mesh, np.ndarray]:
@@ -68,3 +71,22 @@ def test_axes_between_nodes_and_nvlink_domains(name: str, num_groups: int, nodes
 def test_a_node_is_a_group_where_both_sizes_are_open() -> None:
     mesh, _ = mesh_over("h100-64", Mesh.Config(axes={"fsdp": -1}, between={"data": -1}))
     assert mesh.axes == {"data": 8, "fsdp": 8}
+
+
+@pytest.mark.parametrize("name", ["h100-8", "v5e-8"])
+def test_zero_one_sums_gradients_into_parts_and_gathers_parameters(name: str) -> None:
+    def compiled(*rules: tuple[str, str]) -> jax.stages.Compiled:
+        config = setting(Mesh, optimizer_rules=rules)(effective("tiny", on=name))
+        return lower(config, accelerator_group(name)).compile()
+
+    def held(program: jax.stages.Compiled) -> int:
+        memory = program.memory_analysis()
+        assert memory is not None
+        return int(memory.argument_size_in_bytes)
+
+    whole, split = compiled(), compiled(("embed", "data"))
+    assert held(split) < 0.6 * held(whole), "of parameters and two moments, a third and two eighths of thirds are left"
+    assert "all-gather" not in (whole.as_text() or "")
+    assert "all-gather" in (split.as_text() or "")
+    if name == "h100-8":  # The TPU's compiler writes it in other ways.
+        assert "reduce-scatter" in (split.as_text() or "")
