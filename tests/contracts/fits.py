@@ -139,7 +139,7 @@ from ax_layers.protocols import (
     SupportsWindow,
     TokenEmbedding,
 )
-from ax_mesh import Mesh, compiler_options
+from ax_mesh import Mesh
 from ax_mesh.protocols import HasAxes
 from ax_recipes.protocols import Loop, Outcome, Pipeline, Placement, StateStore, SupportsAbstractState
 from ax_runtime.agent import JsonlSink, StopOnSignals
@@ -565,7 +565,7 @@ SUPPORT_OPTIMIZER_SHARDINGS: Built[SupportsOptimizerShardings] = {
 }
 
 SUPPORT_COMPILER_OPTIONS: Built[SupportsCompilerOptions] = {
-    "ax_mesh.Mesh": lambda: Mesh.Config(compiler_options=compiler_options("cpu")).build(),
+    "ax_mesh.Mesh": lambda: Mesh.Config(compiler_options={"xla_backend_optimization_level": "1"}).build(),
 }
 
 BATCH_SOURCES: Built[BatchSource] = {

@@ -10,7 +10,7 @@ import pytest
 from ax_layers import as_model
 from ax_mesh import Mesh, Rule
 from ax_trainer import Trainer
-from ax_trainer.protocols import Partitioner
+from ax_trainer.protocols import Partitioner, SupportsCompilerOptions
 from ax_trainer.testing import MemoryBatches, MemorySink, SingleDevice
 
 from . import fits, small
@@ -84,3 +84,12 @@ def test_the_state_is_split_as_named_and_training_is_that_of_one_device(
     # Norms' scales, a hundredth of it all, stay whole.
     assert split["parameters"] == pytest.approx(one["parameters"] / parameters, rel=0.1)
     assert split["optimizer"] == pytest.approx(one["optimizer"] / optimizer, rel=0.1)
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_COMPILER_OPTIONS)
+def test_a_mesh_tells_the_compiler_its_options(name: str) -> None:
+    partitioner = fits.SUPPORT_COMPILER_OPTIONS[name]()
+    assert isinstance(partitioner, SupportsCompilerOptions)
+    assert dict(partitioner.compiler_options)
+    compiled = jax.jit(jax.numpy.sin).lower(1.0).compile(compiler_options=dict(partitioner.compiler_options))
+    assert float(compiled(1.0)) == pytest.approx(float(np.sin(1.0)))

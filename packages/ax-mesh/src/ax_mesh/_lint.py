@@ -107,7 +107,8 @@ def _is_asked(found: Collective, along: Mapping[str, set[str]], parameters: set[
         return True
     if found.kind not in _SUMS_AND_GATHERS:
         return False
-    if all(_form(shape.dims) in parameters for shape in found.shapes):
+    in_one_ring = found.kind != "collective-permute" or len(found.axes) == 1
+    if in_one_ring and all(_form(shape.dims) in parameters for shape in found.shapes):
         return True
     return found.kind in _SUMS and all(len(_form(shape.dims)) <= 1 for shape in found.shapes)
 
