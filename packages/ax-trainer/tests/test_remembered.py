@@ -108,7 +108,7 @@ def test_gradients_are_summed_into_parts_and_parameters_gathered_from_them() -> 
             name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
             for name, x in partitioner.put(BATCHES[0]).items()
         }
-        return lower_step(BigramModel(), optimizer, partitioner, batch).compile().as_text()
+        return lower_step(BigramModel(), optimizer, partitioner, batch).compile().as_text() or ""
 
     def gathered(partitioner: DataParallel) -> list[int]:
         found = re.findall(r"= f32\[([\d,]+)\]\S* all-gather\(", program(partitioner))
