@@ -255,6 +255,10 @@ def test_an_override_that_matches_nothing_is_an_error() -> None:
     without_parameters = mesh("out/act")
     without_parameters.at("out/act")
     without_parameters.shardings(_SPECS)
+    with pytest.raises(ShardingRuleError, match=r"optimizer_rules have a rule for 'embd'.*did you mean 'embed'"):
+        Mesh.Config(axes={"fsdp": 8}, optimizer_rules=(("embd", "fsdp"),)).build()
+    with pytest.raises(ShardingRuleError, match=r"the overrides for 'out' have a rule for 'mpl'.*did you mean 'mlp'"):
+        Mesh.Config(axes={"fsdp": 8}, overrides={"out": (("mpl", "fsdp"),)}).build()
     with pytest.raises(ShardingRuleError, match=r"names the mesh axis 'fdsp'.*did you mean 'fsdp'"):
         Mesh.Config(axes={"fsdp": 8}, overrides={"out": (("mlp", "fdsp"),)}).build()
 

@@ -43,7 +43,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class Layout:
-    """The sizes of a mesh's axes, and the rules. Raises ShardingRuleError when a rule names an unknown mesh axis."""
+    """The sizes of a mesh's axes, and the rules.
+
+    Raises ShardingRuleError when a rule names an unknown mesh axis, or one that stands before the page a name that isn't on it.
+    """
 
     mesh: Mapping[str, int]
     rules: tuple[Rule, ...]
@@ -55,6 +58,15 @@ class Layout:
     def __post_init__(self) -> None:
         for rules in (self.rules, self.optimizer_rules, *self.overrides.values()):
             check_rules(rules, self.mesh)
+        known = dict.fromkeys(name for name, _ in self.rules)
+        before = {"optimizer_rules": self.optimizer_rules}
+        before |= {f"the overrides for {pattern!r}": rules for pattern, rules in self.overrides.items()}
+        for what, rules in before.items():
+            for name, _ in rules:
+                if name not in known:
+                    raise ShardingRuleError(
+                        f"{what} have a rule for {name!r}, for which the page has none ({nearest(name, known)})"
+                    )
 
     def choose(
         self,
