@@ -108,6 +108,9 @@ class _Keys(NamedTuple):
     rows: Rows
 
 
+_KeyGradients: TypeAlias = tuple[jax.Array, jax.Array]
+"""Of keys and of values, float32."""
+
 _Residuals: TypeAlias = tuple[jax.Array, _Keys, Rows, jax.Array, jax.Array]
 """The query, the own keys, where the queries stand, the output and the log-sum-exp."""
 
@@ -171,29 +174,34 @@ def _around(part: PartialAttention, rule: _Rule, shard: Shard) -> jax.Array:
         query, own, queries, out, log_sum_exp = residuals
         itinerary = ring.itinerary(rule, queries, own.rows)
 
-        def visit(
-            hops: jax.Array, keys: _Keys, d_query: jax.Array, d_keys: tuple[jax.Array, jax.Array]
-        ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-            def added() -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        def visit(hops: jax.Array, keys: _Keys, d_query: jax.Array) -> tuple[jax.Array, _KeyGradients]:
+            def added() -> tuple[jax.Array, _KeyGradients]:
                 half = rule.of(part.backward, queries, keys.rows)
-                to_query, to_key, to_value = half(query, keys.key, keys.value, out, log_sum_exp, d_out)
-                return d_query + to_query, (d_keys[0] + to_key, d_keys[1] + to_value)
+                to_query, *to_keys = half(query, keys.key, keys.value, out, log_sum_exp, d_out)
+                return d_query + to_query, (to_keys[0], to_keys[1])
 
-            after: tuple[jax.Array, tuple[jax.Array, jax.Array]]
-            after = jax.lax.cond(itinerary.seen[hops], added, lambda: (d_query, d_keys))
+            after: tuple[jax.Array, _KeyGradients]
+            after = jax.lax.cond(itinerary.seen[hops], added, lambda: (d_query, nothing))
             return after
 
+        def visit_and_add(
+            hops: jax.Array, keys: _Keys, d_query: jax.Array, d_keys: _KeyGradients
+        ) -> tuple[jax.Array, _KeyGradients]:
+            arriving = ring.send(d_keys)  # so is what others made of the gradients
+            d_query, more = visit(hops, keys, d_query)
+            return d_query, (arriving[0] + more[0], arriving[1] + more[1])
+
         def hop(
-            hops: jax.Array, carried: tuple[_Keys, jax.Array, tuple[jax.Array, jax.Array]]
-        ) -> tuple[_Keys, jax.Array, tuple[jax.Array, jax.Array]]:
+            hops: jax.Array, carried: tuple[_Keys, jax.Array, _KeyGradients]
+        ) -> tuple[_Keys, jax.Array, _KeyGradients]:
             keys, d_query, d_keys = carried
             onward = ring.send(keys)
-            return onward, *visit(hops, keys, d_query, ring.send(d_keys))
+            return onward, *visit_and_add(hops, keys, d_query, d_keys)
 
-        d_query, d_key, d_value = (jnp.zeros(x.shape, jnp.float32) for x in (query, own.key, own.value))
-        start = (own, d_query, (d_key, d_value))
-        keys, d_query, d_keys = jax.lax.fori_loop(0, itinerary.last, hop, start)
-        d_query, d_keys = visit(itinerary.last, keys, d_query, ring.send(d_keys))
+        d_query, *zeros = (jnp.zeros(x.shape, jnp.float32) for x in (query, own.key, own.value))
+        nothing = (zeros[0], zeros[1])
+        keys, d_query, d_keys = jax.lax.fori_loop(0, itinerary.last, hop, (own, d_query, nothing))
+        d_query, d_keys = visit_and_add(itinerary.last, keys, d_query, d_keys)
         d_key, d_value = ring.send_home(d_keys, itinerary.last)
         gradients = d_query.astype(query.dtype), d_key.astype(own.key.dtype), d_value.astype(own.value.dtype)
         return *gradients, None, None
