@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from ax_config import Buildable, field, partial_for
 
 from ._exchange import padded_exchange
+from ._gathered_weights import WIDTH, gathered, kept
 from ._grouped_matmul import grouped_matmul
 from ._module import Module, scoped
 from .protocols import Axes, Exchange, ExpertFn, GroupedMatmul, Routing
@@ -68,9 +69,9 @@ class AllToAll(Module):
     ) -> tuple[jax.Array, jax.Array]:
         """See ``Dispatch``."""
         inner = tuple(dict.fromkeys(name for of_one in axes for name in of_one[1:] if name is not None))
-        in_axes: list[Axes] = [*[("batch", None)] * len(routing), *axes, ("batch", "seq", None)]
+        in_axes: list[Axes] = [*[("batch", None)] * len(routing), *kept(axes), ("batch", "seq", None)]
         # Tokens and experts may be split over the same devices: between the two layouts is the exchange.
-        split = self.sharder.split(in_axes, [a.shape for a in (*routing, *weights, x)], sharing=["expert"])
+        split = self.sharder.split(in_axes, [a.shape for a in (*routing, *weights, x)], sharing=["expert", WIDTH])
         over_experts, over_seq = split.get("expert", ()), split.get("seq", ())
         over_tokens = {*split.get("batch", ()), *over_seq}
         over_same_tokens = tuple(axis for axis in over_experts if axis not in over_tokens)
@@ -115,7 +116,8 @@ class AllToAll(Module):
             def matmul(rows: jax.Array, weight: jax.Array) -> jax.Array:
                 return self.grouped_matmul(rows, weight, sizes)
 
-            out = expert(received.at[order].get(unique_indices=True), weights, matmul)
+            whole = gathered(weights, axes, split)
+            out = expert(received.at[order].get(unique_indices=True), whole, matmul)
             out = out.at[jnp.argsort(order)].get(unique_indices=True).reshape(*groups_NR.shape, -1)
 
             out_NRD = exchange(out, num_received, sent.sizes)
@@ -130,7 +132,7 @@ class AllToAll(Module):
             on_one_device,
             in_axes=in_axes,
             out_axes=[(*inner, "batch", "seq", None), ("batch", "seq")],
-            sharing=["expert"],
+            sharing=["expert", WIDTH],
         )
         parts, reached_BT = call(*routing, *weights, x)
         return parts.sum(axis=tuple(range(len(inner)))), reached_BT

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from ax_config import Buildable, field, partial_for
 
+from ._gathered_weights import WIDTH, gathered, kept
 from ._grouped_matmul import grouped_matmul
 from ._module import Module, scoped
 from .protocols import Axes, ExpertFn, GroupedMatmul, Routing
@@ -70,19 +71,20 @@ class Dropless(Module):
             def matmul(rows: jax.Array, weight: jax.Array) -> jax.Array:
                 return self.grouped_matmul(rows, weight, sizes)
 
-            out = expert(x_BTD.reshape(-1, width)[rows], weights, matmul)
+            whole = gathered(weights, axes, kept_split)
+            out = expert(x_BTD.reshape(-1, width)[rows], whole, matmul)
             weighted = out.astype(jnp.float32) * weights_BA.reshape(-1)[order][:, None]
             y = jnp.zeros((num_batch * length, width), jnp.float32).at[rows].add(weighted).astype(out.dtype)
             return y.reshape((1,) * len(split) + (num_batch, length, width))
 
         batch: Axes = ("batch", None)
+        in_axes: list[Axes] = [("batch", None, None), batch, batch, batch, ("expert",), *kept(axes)]
+        arrays = (x, *routing, jnp.arange(weights[0].shape[0], dtype=jnp.int32), *weights)
+        kept_split = self.sharder.split(in_axes, [a.shape for a in arrays], sharing=[WIDTH])
         call = self.sharder.shard_map(
-            on_one_device,
-            in_axes=[("batch", None, None), batch, batch, batch, ("expert",), *axes],
-            out_axes=(*split, "batch", None, None),
+            on_one_device, in_axes=in_axes, out_axes=(*split, "batch", None, None), sharing=[WIDTH]
         )
-        own_experts = jnp.arange(weights[0].shape[0], dtype=jnp.int32)
-        parts = call(x, routing.tokens, routing.experts, routing.weights, own_experts, *weights)
+        parts = call(*arrays)
         y_BTD = parts.sum(axis=tuple(range(len(split))))
         sequences = jnp.arange(x.shape[0])[:, None]
         return y_BTD, jnp.zeros(x.shape[:2], jnp.int32).at[sequences, routing.tokens].add(1)

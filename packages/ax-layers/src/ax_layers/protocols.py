@@ -579,7 +579,9 @@ class Dispatch(Protocol):
         expert: ExpertFn,
         /,
     ) -> tuple[jax.Array, jax.Array]:
-        """What ``Experts`` return. ``axes`` name the dims of the weights: "expert" first, None for the model's width."""
+        """What ``Experts`` return. ``axes`` name the dims of the weights: "expert" first, None for the model's width, along which
+        they may lie split as "embed" is, to be gathered.
+        """
         ...
 
 
