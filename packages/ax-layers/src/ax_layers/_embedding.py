@@ -7,6 +7,7 @@ import functools
 import ax_config
 import jax
 import jax.numpy as jnp
+import numpy as np
 from ax_config import REQUIRED, Buildable, field, partial_for
 
 from . import initializers
@@ -45,15 +46,16 @@ class Embedding(Module):
     @scoped
     def __call__(self, tokens: jax.Array, /) -> jax.Array:
         """``[B, T]`` int32 → ``[B, T, D]``; a token outside the vocabulary gives NaN."""
-        # Whole rows first: to look up slices and regroup them by batch, XLA would copy all of them to every device.
-        rows_VD = self.constrain(self.weight.value.astype(self._dtype), ("vocab", None))
+        # Whole rows first: to look up slices and regroup them by batch, XLA would copy all of them to every device. And narrowed
+        # last: a token's gradient is a sum over all places where it stands, which in bfloat16 ends at 256 times one of them.
+        rows_VD = self.constrain(self.weight.value, ("vocab", None))
         in_axes: list[Axes] = [("vocab", None), ("batch", "seq")]
         split = self.sharder.split(in_axes, [rows_VD.shape, tokens.shape]).get("vocab")
         if split is None:
-            vectors_BTD = rows_VD.at[tokens].get(mode="fill", wrap_negative_indices=False)
+            vectors_BTD = rows_VD.at[tokens].get(mode="fill", wrap_negative_indices=False).astype(self._dtype)
         else:
             # Each device looks up the tokens whose rows it has; left to itself, XLA would gather the rows of all.
-            look_up = functools.partial(_look_up_own, split=split)
+            look_up = functools.partial(_look_up_own, split=split, dtype=self._dtype)
             out_axes = ("vocab", "batch", "seq", None)
             parts_PBTD = self.sharder.shard_map(look_up, in_axes=in_axes, out_axes=out_axes)(rows_VD, tokens)
             known_BT1 = ((tokens >= 0) & (tokens < rows_VD.shape[0]))[..., None]
@@ -71,9 +73,10 @@ class Embedding(Module):
         return self.weight.value.astype(self._dtype)
 
 
-def _look_up_own(rows_VD: jax.Array, tokens_BT: jax.Array, *, split: tuple[str, ...]) -> jax.Array:
+def _look_up_own(rows_VD: jax.Array, tokens_BT: jax.Array, *, split: tuple[str, ...], dtype: np.dtype) -> jax.Array:
     """``[1, B, T, D]``: of each token the vector, or zeros if its row is on another of the devices over which rows are split."""
     num_rows = rows_VD.shape[0]
     own_BT = tokens_BT - jax.lax.axis_index(split).astype(tokens_BT.dtype) * num_rows
     is_own_BT1 = ((own_BT >= 0) & (own_BT < num_rows))[..., None]
-    return jnp.where(is_own_BT1, jnp.take(rows_VD, jnp.where(is_own_BT1[..., 0], own_BT, 0), axis=0), 0)[None]
+    vectors_BTD = jnp.take(rows_VD, jnp.where(is_own_BT1[..., 0], own_BT, 0), axis=0).astype(dtype)
+    return jnp.where(is_own_BT1, vectors_BTD, 0)[None]
