@@ -92,7 +92,7 @@ def lint(
     only pass a call on, so that the caller's line is shown in their stead; this package's own always do.
     """
     along = _kinds_by_axis(rules, asked)
-    parameters = set(_forms_of_arguments(program))
+    parameters = _forms_of_arguments(program)
     here = str(Path(__file__).parent)
     found = [
         Surprise(each, _line(each.frames, (here, *passing)), tuple(_constraints(program, each, (here, *passing))))
@@ -102,7 +102,7 @@ def lint(
     return sorted(found, key=lambda each: -each.collective.times * each.collective.wire_bytes)
 
 
-def _is_asked(found: Collective, along: Mapping[str, set[str]], parameters: set[tuple[int, ...]]) -> bool:
+def _is_asked(found: Collective, along: Mapping[str, set[str]], parameters: frozenset[tuple[int, ...]]) -> bool:
     if found.written or all(found.kind in along.get(axis, ()) for axis in found.axes):
         return True
     if found.kind not in _SUMS_AND_GATHERS:
@@ -126,23 +126,24 @@ def _form(dims: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(size for size in dims if size > 1))
 
 
-def _forms_of_arguments(program: Program) -> Iterator[tuple[int, ...]]:
+def _forms_of_arguments(program: Program) -> frozenset[tuple[int, ...]]:
     """The forms of the program's floating-point arguments: whole, or split over some of the mesh axes that split them.
 
     Of an array of several layers also those of one layer.
     """
-    described, structure = jax.tree.flatten(program.compiled.args_info)
-    shardings = structure.flatten_up_to(program.compiled.input_shardings)  # None for what the program doesn't use
-    for argument, sharding in zip(described, shardings, strict=True):
-        if not np.issubdtype(argument.dtype, np.integer) and isinstance(sharding, jax.sharding.NamedSharding):
-            entries = (*sharding.spec, *(None,) * (len(argument.shape) - len(sharding.spec)))
-            options = [
-                {size // ways for ways in _ways(entry, program.mesh)}
-                for size, entry in zip(argument.shape, entries, strict=True)
-            ]
-            for dims in itertools.product(*options):
-                yield _form(dims)
-                yield _form(dims[1:])
+
+    def forms(argument: jax.ShapeDtypeStruct, sharding: jax.sharding.Sharding | None) -> frozenset[tuple[int, ...]]:
+        if np.issubdtype(argument.dtype, np.integer) or not isinstance(sharding, jax.sharding.NamedSharding):
+            return frozenset()  # None: the program doesn't use it.
+        entries = (*sharding.spec, *(None,) * (len(argument.shape) - len(sharding.spec)))
+        options = [
+            {size // ways for ways in _ways(entry, program.mesh)}
+            for size, entry in zip(argument.shape, entries, strict=True)
+        ]
+        return frozenset(_form(part) for dims in itertools.product(*options) for part in (dims, dims[1:]))
+
+    found = jax.tree.map(forms, program.compiled.args_info, program.compiled.input_shardings)
+    return frozenset[tuple[int, ...]]().union(*jax.tree.leaves(found))
 
 
 def _ways(entry: object, mesh: Mapping[str, int]) -> Iterator[int]:
