@@ -27,9 +27,11 @@ def checked(recipe: str, on: str) -> Forecast:
     assert found.arguments is not None
     assert found.program_flops is not None
     shards = found.mesh["fsdp"] * found.mesh.get("tensor", 1)
-    assert found.arguments == pytest.approx(12 * num_params(recipe) / shards, rel=0.1), "three float32 arrays a parameter"
+    assert found.arguments == pytest.approx(12 * num_params(recipe) / shards, rel=0.1), (
+        "three float32 arrays a parameter"
+    )
     # Rematerialisation at most doubles the forward pass; causal attention needs half of what the convention counts.
-    assert 0.75 < found.program_flops / found.model_flops < 4 / 3
+    assert 0.5 < found.program_flops / found.model_flops < 4 / 3
     return found
 
 
@@ -38,12 +40,19 @@ def checked(recipe: str, on: str) -> Forecast:
 def test_dense_models(recipe: str, on: str) -> None:
     found = checked(recipe, on)
     assert set(found.collectives) <= {"all-gather", "reduce-scatter", "all-reduce", "collective-permute"}
-    # Each part of the batch gathers the bfloat16 weights for its forward and its backward pass, if over fsdp alone.
     if "tensor" not in found.mesh:
-        gathers = 2 * found.num_microbatches
-        assert found.collectives["all-gather"] == pytest.approx(2 * gathers * num_params(recipe), rel=0.1)
+        # Each part of the batch gathers the bfloat16 weights for its forward and its backward pass, some of them once more.
+        whole = 2 * num_params(recipe) * found.num_microbatches
+        assert 1.9 < found.collectives["all-gather"] / whole < 3.1
+        assert found.collectives["reduce-scatter"] / whole < 1.1, "gradients are scattered in bfloat16"
+        assert found.collectives["all-reduce"] < found.collectives["reduce-scatter"], (
+            "over the copies, and what is small"
+        )
 
 
 @pytest.mark.parametrize("on", CLUSTERS)
 def test_a_mixture_of_experts(on: str) -> None:
-    checked("qwen3-30b-a3b", on)
+    found = checked("qwen3-30b-a3b", on)
+    assert found.collectives["all-reduce"] < found.collectives["all-gather"], (
+        "gradients are scattered, not whole everywhere"
+    )
