@@ -9,7 +9,8 @@ from ax_config import NoMatchError, explain
 from ax_config.pytest_plugin import Golden
 from ax_config.testing import check_config, check_modifier
 from ax_layers import as_model
-from ax_recipes import CATALOGUE, for_accelerator, goldens, recipe
+from ax_mesh import ACCELERATORS, MeshRules
+from ax_recipes import CATALOGUE, effective, for_accelerator, goldens, recipe
 from ax_recipes.mesh_rules import small
 
 EFFECTIVE = goldens()
@@ -47,6 +48,21 @@ def test_mesh_rules_are_modifiers_like_any_other(accelerator: str) -> None:
 def test_an_accelerator_without_a_rule_is_an_error() -> None:
     with pytest.raises(NoMatchError, match=r"'h101-8'; did you mean h100"):
         for_accelerator(recipe("tiny")(), "h101-8")
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_pages_have_a_row_for_every_accelerator_and_for_nothing_else(name: str) -> None:
+    rules = recipe(name)().mesh_rules
+    assert isinstance(rules, MeshRules)
+    kinds = {row.name for row in ACCELERATORS}
+    assert {pattern.partition("-")[0] for pattern in rules.rules} == kinds
+    for row in ACCELERATORS:
+        assert for_accelerator(recipe(name)(), row.one_host).mesh_rules is None
+
+
+def test_there_are_as_many_parts_as_chips_are_fewer() -> None:
+    parts = [effective("qwen3-30b-a3b", on=f"h100-{n}").trainer.num_microbatches for n in (64, 128, 256, 512, 1_024)]  # type: ignore[attr-defined]  # a Trainer.Config
+    assert parts == [16, 8, 4, 2, 1]
 
 
 def test_every_value_knows_the_rule_that_set_it() -> None:
