@@ -10,18 +10,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ax_config import config_for, partial_for
+from ax_config import config_for, partial_for, setting
 from ax_config.protocols import Buildable
 from ax_layers import (
+    Attention,
     GatheredAttention,
     Module,
     RingAttention,
     UlyssesAttention,
+    Zigzag,
+    as_model,
     dot_product_attention,
     functional,
 )
 from ax_layers.protocols import AttentionFn
 from ax_mesh import Mesh
+
+from . import small
 
 LENGTH = 32
 BLOCKED = partial_for(ax_kernels.attention.blocked, block_q=4, block_k=4)
@@ -74,3 +79,19 @@ def test_batch_sequence_and_heads_split_at_once(way: str, options: str) -> None:
         attend = lambda *arrays, **rule: pure({}, None, *arrays, **rule)[0]  # noqa: E731
     got, wanted = run(attend, ("heads", "kv_heads")), run(dot_product_attention, None)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), got, wanted)
+
+
+def test_zigzag_order_where_heads_are_split_too() -> None:
+    """By the default rules, by which the sequence outside attention is split over "tensor" as well."""
+    mesh = Mesh.Config(axes={"data": 2, "sequence": 2, "tensor": 2}).build()
+    ring = setting(Attention, attention_fn=WAYS["ring"])
+    plain = as_model(small.lm().build(vocab_size=small.VOCAB_SIZE))
+    model = as_model(Zigzag.Config(model=ring(small.lm())).build(vocab_size=small.VOCAB_SIZE), sharder=mesh)
+    params = jax.jit(plain.init)(jax.random.key(0))
+    tokens = jax.random.randint(jax.random.key(1), (2, LENGTH), 0, small.VOCAB_SIZE, jnp.int32)
+    batch = {"tokens": tokens, "targets": jnp.roll(tokens, -1, axis=1), "segments": SEGMENTS}
+    losses = [
+        jax.jit(lambda p, each=each: each.loss(p, batch, key=jax.random.key(2), train=True)[0])(params)
+        for each in (model, plain)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
