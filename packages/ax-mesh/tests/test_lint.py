@@ -49,7 +49,8 @@ def surprises(axes: dict[str, int], planted: tuple[str | None, ...] | None = Non
     x = jax.ShapeDtypeStruct((8, 16, 32), jnp.int32, sharding=mesh.batch_sharding(8))
     with jax.numpy_rank_promotion("allow"), mesh.activate():
         lowered = jax.jit(step, out_shardings=shardings).lower(weights, x)
-    return lint(compile_program(lowered, mesh.axes), DEFAULT_RULES)
+    quick = {"xla_backend_optimization_level": "0"}  # It is about what the partitioner leaves, not what is made of it.
+    return lint(compile_program(lowered, mesh.axes, compiler_options=quick), DEFAULT_RULES)
 
 
 @pytest.mark.parametrize(

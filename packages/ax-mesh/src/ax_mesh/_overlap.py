@@ -32,11 +32,12 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class _End:
+class _Start:
+    """Where a collective begins in a schedule, or all of it."""
+
     kind: CollectiveKind
     channel: str
-    phase: str
-    instruction: Instruction
+    asynchronous: bool
 
 
 def overlaps(module: Module, /) -> list[Overlap]:
@@ -56,53 +57,51 @@ def overlaps(module: Module, /) -> list[Overlap]:
 
 
 def _of_schedule(module: Module, schedule: Sequence[Instruction], times: int) -> Iterator[Overlap]:
-    ends = [_end(module, instruction) for instruction in schedule]
     products = [_has_product(module, instruction) for instruction in schedule]
-    for begin, start in enumerate(ends):
-        if start is None or start.phase == "done":
+    for begin, instruction in enumerate(schedule):
+        start = _start(module, instruction)
+        if start is None:
             continue
-        finish = begin
-        if start.phase == "start":
-            finish = next(i for i, end in enumerate(ends) if i > begin and end is not None and _closes(start, end))
-        meanwhile = sum(products[begin + 1 : finish])
-        yield Overlap(start.kind, times, start.phase == "start", meanwhile, start.instruction.op_name)
+        meanwhile = 0
+        if start.asynchronous:
+            later = range(begin + 1, len(schedule))
+            finish = next(i for i in later if _ends(module, schedule[i], instruction.name, start.channel))
+            meanwhile = sum(products[begin + 1 : finish])
+        yield Overlap(start.kind, times, start.asynchronous, meanwhile, instruction.op_name)
 
 
-def _closes(start: _End, end: _End) -> bool:
-    if end.phase != "done":
-        return False
-    return start.instruction.name in end.instruction.operands or bool(start.channel and start.channel == end.channel)
-
-
-def _end(module: Module, instruction: Instruction) -> _End | None:
-    """What an instruction of a schedule is of a collective: its ``start``, its ``done``, ``all`` of it, or nothing."""
+def _start(module: Module, instruction: Instruction) -> _Start | None:
     opcode = instruction.opcode
-    for phase in ("start", "done"):
-        base = opcode.removesuffix(f"-{phase}")
-        if base != opcode and base in KINDS:
-            return _End(cast("CollectiveKind", base), "", phase, instruction)
-    if opcode in KINDS:
-        return _End(cast("CollectiveKind", opcode), "", "all", instruction)
-    if opcode not in {"fusion", "async-start", "async-done"}:
-        return None
+    base = opcode.removesuffix("-start")
+    if base in KINDS:
+        return _Start(cast("CollectiveKind", base), "", base != opcode)
+    if opcode in {"fusion", "async-start"}:
+        found, targets = _inside(module, instruction)
+        if found is not None and (opcode == "async-start" or "AsyncCollectiveStart" in targets):
+            return _Start(cast("CollectiveKind", found.opcode), _channel(found), asynchronous=True)
+    return None
+
+
+def _ends(module: Module, instruction: Instruction, start: str, channel: str) -> bool:
+    """Whether an instruction waits for the collective that ``start`` began, or that has this channel."""
+    if instruction.opcode.endswith("-done"):
+        return start in instruction.operands
+    if instruction.opcode != "fusion" or not channel:
+        return False
+    found, targets = _inside(module, instruction)
+    return found is not None and "AsyncCollectiveDone" in targets and _channel(found) == channel
+
+
+def _inside(module: Module, instruction: Instruction) -> tuple[Instruction | None, set[str]]:
+    """The collective in what an instruction calls, and the targets of its custom calls."""
     called = _called(module, instruction)
-    found = next((each for each in called if each.opcode in KINDS), None)
-    if opcode == "async-done":
-        return _End("all-reduce", "", "done", instruction)  # Which kind is its start's to say.
-    if found is None:
-        return None
-    targets = " ".join(each.attributes for each in called if each.opcode == "custom-call")
-    phase = (
-        "start"
-        if opcode == "async-start" or '"AsyncCollectiveStart"' in targets
-        else "done"
-        if '"AsyncCollectiveDone"' in targets
-        else ""
-    )
-    if not phase:  # A fusion that computes while a collective is under way.
-        return None
-    channel = re.search(r"channel_id=\d+", found.attributes)
-    return _End(cast("CollectiveKind", found.opcode), channel[0] if channel else "", phase, instruction)
+    targets = [re.search(r'custom_call_target="([^"]*)"', each.attributes) for each in called]
+    return next((each for each in called if each.opcode in KINDS), None), {found[1] for found in targets if found}
+
+
+def _channel(instruction: Instruction) -> str:
+    found = re.search(r"channel_id=\d+", instruction.attributes)
+    return found[0] if found else ""
 
 
 def _has_product(module: Module, instruction: Instruction) -> bool:

@@ -26,8 +26,8 @@ def topology(name: str, /) -> tuple[jax.Device, ...]:
     """The devices of an accelerator group (``"v6e-256x4"``, ``"h100-64"``), described; CPU devices are this process's own.
 
     Off a TPU machine set ``TPU_SKIP_MDS_QUERY=1`` and ``ALLOW_MULTIPLE_LIBTPU_LOAD=1``, off a GPU machine
-    ``JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1``, and
-    ``JAX_PLATFORMS=cpu`` on both, before JAX is first used: else the vendors' libraries look for hardware.
+    ``JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1``, and ``JAX_PLATFORMS=cpu`` on both, before JAX is first used: else the vendors'
+    libraries look for hardware, or lock what isn't there.
 
     Raises:
         NoMatchError: No such kind.
