@@ -101,6 +101,7 @@ ENTRY %main (x: f32[4], n: s32[]) -> (s32[], f32[4]) {{
         ("%zero", "  %then = s32[] add(%i, %one)", 8, True),
         ("%zero", "  %half = s32[] add(%i, %one)\n  %then = s32[] add(%one, %half)", 4, True),
         ("%zero", "  %half = s32[] add(%i, %one)\n  %then = s32[] add(%half, %two)", 3, True),
+        ("%zero", "  %same = s32[] copy(%i)\n  %then = s32[] add(%same, %two)", 4, True),
         ("%zero", "  %then = s32[] multiply(%i, %two)", 1, False),
         ("%zero", "  %then = s32[] add(%i, %i)", 1, False),
         ("%n", "  %then = s32[] add(%i, %one)", 1, False),

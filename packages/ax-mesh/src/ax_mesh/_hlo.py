@@ -160,8 +160,10 @@ def _part(computation: Mapping[str, Instruction], operand: str) -> int | None:
 
 
 def _constant(computation: Mapping[str, Instruction], operand: str) -> int | None:
-    """Its value, if it is an integer constant."""
+    """Its value, if it is an integer constant or a copy of one."""
     found = computation.get(operand)
+    while found is not None and found.opcode == "copy":
+        found = computation.get(found.operands[0])
     return int(found.arguments) if found and found.opcode == "constant" and found.arguments.isdigit() else None
 
 
@@ -170,6 +172,9 @@ def _step(body: Mapping[str, Instruction], operand: str, counter: int) -> int | 
     step = 0
     while _part(body, operand) != counter:
         found = body.get(operand)
+        if found is not None and found.opcode == "copy":
+            operand = found.operands[0]
+            continue
         raised = found is not None and found.opcode == "add" and len(found.operands) == 2
         constants = [_constant(body, each) for each in found.operands] if found is not None and raised else []
         if found is None or sum(constant is not None for constant in constants) != 1:

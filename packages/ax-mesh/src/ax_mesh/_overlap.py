@@ -25,6 +25,7 @@ class Overlap:
 
     kind: CollectiveKind
     times: int
+    """How often it runs, a loop whose trips the final program doesn't show counted once."""
     asynchronous: bool
     products_meanwhile: int
     """Instructions with matrix products, or kernels, that are scheduled between its start and its end."""
