@@ -94,4 +94,4 @@ def test_zigzag_order_where_heads_are_split_too() -> None:
         jax.jit(lambda p, each=each: each.loss(p, batch, key=jax.random.key(2), train=True)[0])(params)
         for each in (model, plain)
     ]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
