@@ -25,13 +25,10 @@ def checked(recipe: str, on: str) -> Forecast:
     assert found.problem is None, found.problem
     assert found.fits, f"{found.hbm} bytes of {found.hbm_limit}"
     assert found.arguments is not None
-    assert found.program_flops is not None
     shards = found.mesh["fsdp"] * found.mesh.get("tensor", 1)
     assert found.arguments == pytest.approx(12 * num_params(recipe) / shards, rel=0.1), (
         "three float32 arrays a parameter"
     )
-    # Rematerialisation at most doubles the forward pass; causal attention needs half of what the convention counts.
-    assert 0.5 < found.program_flops / found.model_flops < 4 / 3
     return found
 
 
@@ -39,6 +36,9 @@ def checked(recipe: str, on: str) -> Forecast:
 @pytest.mark.parametrize("recipe", ["llama-2-7b", "llama-2-70b"])
 def test_dense_models(recipe: str, on: str) -> None:
     found = checked(recipe, on)
+    # Rematerialisation at most doubles the forward pass; of attention, a tenth of a model's work, little is counted.
+    assert found.program_flops is not None
+    assert 0.8 < found.program_flops / found.model_flops < 4 / 3
     assert set(found.collectives) <= {"all-gather", "reduce-scatter", "all-reduce", "collective-permute"}
     if "tensor" not in found.mesh:
         # Each part of the batch gathers the bfloat16 weights for its forward and its backward pass, some of them once more.

@@ -141,7 +141,17 @@ from ax_layers.protocols import (
 )
 from ax_mesh import Mesh
 from ax_mesh.protocols import HasAxes
-from ax_recipes.protocols import Loop, Outcome, Pipeline, Placement, StateStore, SupportsAbstractState
+from ax_recipes.protocols import (
+    Loop,
+    Outcome,
+    Pipeline,
+    Placement,
+    StateStore,
+    SupportsAbstractState,
+    SupportsBatchShapes,
+    SupportsDescription,
+    SupportsLowering,
+)
 from ax_runtime.agent import JsonlSink, StopOnSignals
 from ax_runtime.checkpoint import OrbaxCheckpointer
 from ax_runtime.protocols import Job, Stop
@@ -606,6 +616,14 @@ PIPELINES: Built[Pipeline] = {
     "ax_input.TextInput": small.pipeline,
 }
 
+SUPPORT_BATCH_SHAPES: Mapping[str, SupportsBatchShapes] = {
+    "ax_input.TextInput.Config": small.text(),
+}
+
+SUPPORT_DESCRIPTION: Built[SupportsDescription] = {
+    "ax_mesh.Mesh": lambda: Mesh.Config(axes={"data": 2, "fsdp": 4}).build(),
+}
+
 PLACEMENTS: Built[Placement] = {
     "ax_mesh.Mesh": lambda: Mesh.Config(axes={"data": 2, "fsdp": 4}).build(),
     "ax_mesh.Mesh, experts": lambda: Mesh.Config(axes={"data": 2, "expert": 2, "tensor": 2}).build(),
@@ -626,6 +644,12 @@ LOOPS: Built[Loop] = {
 }
 
 SUPPORT_ABSTRACT_STATE: Built[SupportsAbstractState] = {
+    "ax_trainer.Trainer": lambda: small.training().build(
+        num_steps=10, model=small.lm_model(), partitioner=SingleDevice(), batches=small.pipeline().train()
+    ),
+}
+
+SUPPORT_LOWERING: Built[SupportsLowering] = {
     "ax_trainer.Trainer": lambda: small.training().build(
         num_steps=10, model=small.lm_model(), partitioner=SingleDevice(), batches=small.pipeline().train()
     ),

@@ -35,6 +35,8 @@ class Memory:
     code: int
     host: int
     """Of arguments, outputs and temporaries together, what lies in the host's memory."""
+    peak: int
+    """The most that is in use at a time, arguments included; 0 where the backend doesn't tell."""
 
     @property
     def total(self) -> int:
@@ -91,6 +93,7 @@ class Program:
             found.temp_size_in_bytes,
             found.generated_code_size_in_bytes,
             found.host_argument_size_in_bytes + found.host_output_size_in_bytes + found.host_temp_size_in_bytes,
+            found.peak_memory_in_bytes,
         )
 
 
