@@ -9,7 +9,7 @@ How many stages there are is for the sharder to say: as many as it splits the na
 microbatches run one after the other and give the same numbers.
 
 When a language model asks it for its loss, forwards and backwards run in the order of a *schedule* (see ``gpipe``,
-``one_forward_one_backward``, ``zero_bubble``), and the gradients are there when the loss is. When it is only called, it runs
+``one_forward_one_backward``, ``late_weights``, ``zero_bubble``), and the gradients are there when the loss is. When it is only called, it runs
 forwards, and differentiating the call gives all backwards after all forwards.
 """
 
@@ -58,7 +58,7 @@ class Pipeline(Wrapper):
     batches were smaller. A layer's random numbers are those of ``Repeat`` folded by the microbatch.
 
     Raises (when called):
-        ValueError: ``num_microbatches`` doesn't divide the batch, or the runs don't go round all stages.
+        ValueError: ``num_microbatches`` doesn't divide the batch, or the runs don't go round all stages. A ``ScheduleError`` is one.
     """
 
     class Config(ax_config.Config["Pipeline"]):
@@ -207,6 +207,8 @@ def pipelined(
     targets: Target = Repeat,
 ) -> ConfigT:
     """The tree with a ``Pipeline`` in the place of each ``Repeat`` that ``targets`` selects (see ``ax_config.replace``).
+
+    One within another would cut microbatches again: where they are nested, let ``targets`` select the outer one.
 
     Raises:
         NoMatchError: ``targets`` selects nothing.
