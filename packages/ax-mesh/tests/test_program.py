@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from ax_mesh import Collective, Mesh, Program, compile_program, flops
+from ax_mesh._hlo import parse
 from jax.sharding import PartitionSpec
 
 R = TypeVar("R")
@@ -155,3 +156,23 @@ def test_a_program_for_more_devices_than_the_mesh_has_is_refused() -> None:
         lowered = jax.jit(fsdp_step).lower(WEIGHTS, X)
     with pytest.raises(ValueError, match="for more devices than the 4 of the mesh"):
         _ = compile_program(lowered, {"data": 2, "fsdp": 2}).collectives
+
+
+RAGGED = """
+HloModule experts
+
+ENTRY %main (x: bf16[1024,256], w: bf16[8,256,128], sizes: s32[8], dy: bf16[1024,128]) -> bf16[8,256,128] {
+  %x = bf16[1024,256]{1,0} parameter(0)
+  %w = bf16[8,256,128]{2,1,0} parameter(1)
+  %sizes = s32[8]{0} parameter(2)
+  %dy = bf16[1024,128]{1,0} parameter(3)
+  %y = bf16[1024,128]{1,0} ragged-dot(%x, %w, %sizes), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}
+  %dx = bf16[1024,256]{1,0} ragged-dot(%dy, %w, %sizes), lhs_contracting_dims={1}, rhs_contracting_dims={2}, lhs_ragged_dims={0}, rhs_group_dims={0}
+  ROOT %dw = bf16[8,256,128]{2,1,0} ragged-dot(%x, %dy, %sizes), lhs_contracting_dims={0}, rhs_contracting_dims={0}, lhs_ragged_dims={0}
+}
+"""
+
+
+def test_rows_in_groups_are_multiplied_once_each() -> None:
+    compiled = jax.jit(jnp.sin).lower(1.0).compile()
+    assert Program(compiled, parse(RAGGED), {}).flops_per_device == 3 * 2 * 1024 * 256 * 128

@@ -72,12 +72,15 @@ class Program:
             for name, instructions in self.partitioned.computations.items()
         }
         for computation, instruction, times, _ in self.partitioned.executed():
-            if instruction.opcode == "dot":
+            if instruction.opcode in ("dot", "ragged-dot"):
                 name, _, part = instruction.operands[0].partition("#")
                 dims = shapes[computation][name][int(part or 0)].dims
                 contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.attributes)
                 depth = math.prod(dims[int(dim)] for dim in contracted[1].split(",")) if contracted else 1
-                total += 2.0 * times * instruction.shapes[0].num_elements * depth
+                (result,) = instruction.shapes
+                # A row in groups meets one group's matrix; a sum over such rows is one a group, over that group's rows.
+                is_sum = instruction.opcode == "ragged-dot" and "rhs_group_dims" not in instruction.attributes
+                total += 2.0 * times * result.num_elements * depth / (result.dims[0] if is_sum else 1)
         return total
 
     @cached_property
