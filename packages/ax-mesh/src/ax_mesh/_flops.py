@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+if TYPE_CHECKING:  # At run time it would bring in all of Pallas.
+    from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 
 def flops(jaxpr: ClosedJaxpr, /) -> float:
@@ -59,8 +61,8 @@ def _shape(variable: Var | Literal) -> tuple[int, ...]:
     return shape
 
 
-def _within(params: dict[str, object]) -> Iterator[ClosedJaxpr | Jaxpr]:
+def _within(params: dict[str, object]) -> Iterator[Jaxpr]:
     for value in params.values():
         for each in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(each, (ClosedJaxpr, Jaxpr)):
-                yield each
+            if hasattr(each, "eqns"):
+                yield cast("Jaxpr", each)
