@@ -57,7 +57,7 @@ class ExpertChoiceRouter(Module):
     def __call__(self, x: jax.Array, /) -> Routing:
         """``[B, T, D]`` → as many assignments for every expert."""
         (num_batch, length, _), cfg = x.shape, self._cfg
-        logits_BTE = router_logits(x, self.weight.value)
+        logits_BTE = router_logits(self, x, self.weight.value)
         scores_BTE = self.score(logits_BTE)
         num_taken = min(length, math.ceil(cfg.experts_per_token * length / cfg.num_experts))
         weights_BEC, tokens_BEC = jax.lax.top_k(jnp.swapaxes(scores_BTE, 1, 2), num_taken)

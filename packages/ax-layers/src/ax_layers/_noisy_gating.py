@@ -34,7 +34,7 @@ class NoisyGating(Module):
         """See ``LogitNoise``."""
         if self.random is None:
             return logits
-        size = jax.nn.softplus(router_logits(x, self.weight.value))
+        size = jax.nn.softplus(router_logits(self, x, self.weight.value))
         return logits + jax.random.normal(self.key("noise"), logits.shape) * size
 
     def training_flops_per_token(self, seq_length: int, /) -> float:

@@ -92,7 +92,7 @@ class TopKRouter(Module):
     def __call__(self, x: jax.Array, /) -> Routing:
         """``[B, T, D]`` → ``T · top_k`` assignments a sequence."""
         (num_batch, length, _), cfg = x.shape, self._cfg
-        logits_BTE = router_logits(x, self.weight.value)
+        logits_BTE = router_logits(self, x, self.weight.value)
         if self.noise is not None:
             logits_BTE = self.noise(logits_BTE, x)
         scores_BTE = self.score(logits_BTE)

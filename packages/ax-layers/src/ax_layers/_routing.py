@@ -19,9 +19,11 @@ def router_weight(dim: int, num_experts: int, *, dtype: str, initializer: Initia
     return ParamSpec((dim, num_experts), float_dtype(dtype), ("embed", None), initializer, fan_in=(-2,))
 
 
-def router_logits(x: jax.Array, weight: jax.Array, /) -> jax.Array:
-    """``[B, T, D] × [D, E] → [B, T, E]``, in float32 from the start."""
-    return jnp.einsum("btd,de->bte", x.astype(jnp.float32), weight.astype(jnp.float32))
+def router_logits(module: Module, x: jax.Array, weight: jax.Array, /) -> jax.Array:
+    """``[B, T, D] × [D, E] → [B, T, E]``, in float32 from the start, where the tokens are: ``module``'s small weight goes there."""
+    weight_DE = module.constrain(weight.astype(jnp.float32), (None, None))
+    logits_BTE = jnp.einsum("btd,de->bte", x.astype(jnp.float32), weight_DE)
+    return module.constrain(logits_BTE, ("batch", "seq", None))
 
 
 def expert_load(routing: Routing, /, *, num_experts: int) -> jax.Array:
