@@ -105,11 +105,9 @@ class Loop:
 
     def __call__(self, places: Places, operands: Operands) -> Results:
         """Run it all. ``places`` are the stage's own, chunk by chunk."""
-        num_chunks = self.plan.table.num_chunks
-        chunks = cast("Places", jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), places))
+        chunks = self._chunks(places)
         stage = jax.lax.axis_index(self.axes) if self.axes else jnp.zeros((), jnp.int32)
         steps = cast("Steps[jax.Array]", jax.tree.map(lambda x: jnp.asarray(x)[:, stage], self.plan.steps))
-
         split = self._split(chunks, operands)
 
         def tick(state: State, now: tuple[Steps[jax.Array], Anywhere]) -> tuple[State, None]:
@@ -120,10 +118,13 @@ class Loop:
 
     def shapes(self, places: Places, operands: Operands) -> Results:
         """The form of the results."""
-        num_chunks = self.plan.table.num_chunks
-        chunks = cast("Places", jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), places))
+        chunks = self._chunks(places)
         shapes: Results = jax.eval_shape(lambda: self._first_state(chunks, operands, None).results)
         return shapes
+
+    def _chunks(self, places: Places) -> Places:
+        num_chunks = self.plan.table.num_chunks
+        return Places(*jax.tree.map(lambda x: x.reshape(num_chunks, -1, *x.shape[1:]), tuple(places)))
 
     def _anywhere(self) -> Anywhere:
         steps, table = self.plan.steps, self.plan.table
