@@ -121,8 +121,12 @@ def on_one_device(case: str) -> object:
     return with_gradients(dot_product_attention, problem(*heads), options)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("grid", [split_four_ways, split_every_way])
+EVERY_WAY = ("packed, positions", "shuffled positions, window, cap")
+
+
+@pytest.mark.parametrize(
+    ("grid", "case"), [*((split_four_ways, case) for case in CASES), *((split_every_way, case) for case in EVERY_WAY)]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_eight_devices_give_what_one_gives(way: str, grid: Callable[[], Grid], case: str) -> None:
     heads, options = CASES[case]
