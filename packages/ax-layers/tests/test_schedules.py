@@ -52,9 +52,7 @@ def delayed(schedule: Schedule, seed: int) -> Schedule:
         if table.weights is not None:  # they may wait, as long as they keep their order
             late = spread(table.weights)
             weights = np.roll(late, len(table.weights), axis=0)
-        return replace(
-            table, forward=spread(table.forward), backward=spread(table.backward), weights=weights
-        )
+        return replace(table, forward=spread(table.forward), backward=spread(table.backward), weights=weights)
 
     return make
 
@@ -70,13 +68,15 @@ def test_bubbles_of_gpipe_and_of_one_forward_one_backward(costs: Costs) -> None:
 
 
 @pytest.mark.parametrize("lockstep", [False, True])
-def test_bubble_of_late_weights(lockstep: bool) -> None:  # noqa: FBT001
+def test_bubble_of_late_weights(lockstep: bool) -> None:
     """All weights' gradients are out of the way of the stages' waiting for each other."""
     forward, backward, weights = costs = Costs(1.0, 2.0, 0.75)
     for stages, chunks, number in [*ONE_CHUNK, *CHUNKS]:
         waiting = (stages - 1) * (forward + backward)
         wanted = waiting / (chunks * number * (forward + backward + weights) + waiting)
-        assert bubble(late_weights(stages, chunks, number), costs, lockstep=lockstep) == pytest.approx(wanted, abs=1e-12)
+        assert bubble(late_weights(stages, chunks, number), costs, lockstep=lockstep) == pytest.approx(
+            wanted, abs=1e-12
+        )
 
 
 def test_bubble_of_zero_bubble() -> None:
@@ -184,7 +184,9 @@ def test_a_table_that_cannot_be_carried_out() -> None:
         replace(table, backward=at(2, 2))
     with pytest.raises(ScheduleError, match="stage 0, microbatch 0 comes before its backward"):
         replace(table, weights=at(1, 1))
-    with pytest.raises(ScheduleError, match="1 microbatches through 1 chunks at each of 2 stages are 2 tasks, and there are 1"):
+    with pytest.raises(
+        ScheduleError, match="1 microbatches through 1 chunks at each of 2 stages are 2 tasks, and there are 1"
+    ):
         replace(table, forward=at(0, -1))
     with pytest.raises(ScheduleError, match="stage 0 does microbatch 0 of chunk 0 twice"):
         replace(table, forward=np.zeros((4, 2), np.int32))
