@@ -151,9 +151,7 @@ class Trainer(Generic[Params]):
         """The state before the first step."""
         return init_state(self._model, self._optimizer, self._partitioner, seed=self.cfg.seed)
 
-    def lower(
-        self, batch: Mapping[str, jax.ShapeDtypeStruct], /, *, platform: str | None = None
-    ) -> jax.stages.Lowered:
+    def lower(self, batch: Mapping[str, jax.ShapeDtypeStruct], /, *, platform: str | None = None) -> jax.stages.Lowered:
         """The step, traced for a described batch; for which ``platform``, if devices are nowhere. Touches no device."""
         return lower_step(
             self._model,
