@@ -24,11 +24,6 @@ def checked(recipe: str, on: str) -> Forecast:
     found = forecast(recipe, on=on)
     assert found.problem is None, found.problem
     assert found.fits, f"{found.hbm} bytes of {found.hbm_limit}"
-    assert found.arguments is not None
-    shards = found.mesh["fsdp"] * found.mesh.get("tensor", 1)
-    assert found.arguments == pytest.approx(12 * num_params(recipe) / shards, rel=0.1), (
-        "three float32 arrays a parameter"
-    )
     return found
 
 
@@ -36,6 +31,8 @@ def checked(recipe: str, on: str) -> Forecast:
 @pytest.mark.parametrize("recipe", ["llama-2-7b", "llama-2-70b"])
 def test_dense_models(recipe: str, on: str) -> None:
     found = checked(recipe, on)
+    shards = found.mesh["fsdp"] * found.mesh.get("tensor", 1)
+    assert found.arguments == pytest.approx(12 * num_params(recipe) / shards, rel=0.1), "float32, three times"
     # Rematerialisation at most doubles the forward pass; of attention, a tenth of a model's work, little is counted.
     assert found.program_flops is not None
     assert 0.8 < found.program_flops / found.model_flops < 4 / 3
@@ -44,10 +41,10 @@ def test_dense_models(recipe: str, on: str) -> None:
         # Each part of the batch gathers the bfloat16 weights for its forward and its backward pass, some of them once more.
         whole = 2 * num_params(recipe) * found.num_microbatches
         assert 1.9 < found.collectives["all-gather"] / whole < 3.1
-        assert found.collectives["reduce-scatter"] / whole < 1.1, "gradients are scattered in bfloat16"
-        assert found.collectives["all-reduce"] < found.collectives["reduce-scatter"], (
-            "over the copies, and what is small"
-        )
+        # Gradients are scattered as they are summed, in bfloat16: once the weights, twice where there are copies of them.
+        sums = sum(found.collectives.get(kind, 0.0) for kind in ("reduce-scatter", "all-reduce"))
+        most = 1.1 if found.mesh["data"] == 1 else 2.2
+        assert sums / whole < most
 
 
 @pytest.mark.parametrize("on", CLUSTERS)

@@ -163,9 +163,9 @@ def qwen3_30b_a3b() -> MeshRules:
             **_in_parts("tpu7x", 512, sharded(64), keeping()),
             **_in_parts("a100", 1_024, in_nodes, keeping()),
             **_in_parts("h100", 1_024, in_nodes, keeping()),
-            **_in_parts("h200", 512, in_nodes, keeping()),
-            **_in_parts("b200", 512, in_nodes, keeping()),
-            **_in_parts("gb200", 512, in_nodes, keeping()),
+            **_in_parts("h200", 1_024, in_nodes, keeping()),
+            **_in_parts("b200", 1_024, in_nodes, keeping()),
+            **_in_parts("gb200", 1_024, in_nodes, keeping()),
             **_in_parts("trn2", 1_024, tensor_parallel(4), experts_in_blocks(512), keeping()),
         }
     )
