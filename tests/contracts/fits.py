@@ -90,6 +90,7 @@ from ax_layers import (
     no_positions,
     ntk_scaling,
     padded_exchange,
+    pipelined,
     ragged_exchange,
     regularised_cross_entropy,
     relu_squared,
@@ -99,6 +100,7 @@ from ax_layers import (
     tensor_range,
     yarn_scaling,
 )
+from ax_layers import Pipeline as LayerPipeline
 from ax_layers.protocols import (
     ArrayFn,
     AttentionBias,
@@ -136,6 +138,7 @@ from ax_layers.protocols import (
     StateSpaceFn,
     SupportsAttentionOptions,
     SupportsPaths,
+    SupportsPiecewiseLoss,
     SupportsWindow,
     TokenEmbedding,
 )
@@ -336,6 +339,15 @@ SEQUENCE_LAYERS: Built[SequenceLayer] = {
         dim=16
     ),
     "ax_layers.Residual": lambda: Residual.Config(layer=small.attention()).build(dim=16),
+    "ax_layers.Pipeline": lambda: pipelined(Repeat.Config(num_layers=2, layer=small.block()), num_microbatches=2).build(
+        dim=16
+    ),
+}
+
+SUPPORT_PIECEWISE_LOSSES: Built[SupportsPiecewiseLoss] = {
+    "ax_layers.Pipeline": lambda: LayerPipeline.Config(num_layers=2, layer=small.block(), num_microbatches=2).build(
+        dim=16
+    ),
 }
 
 STATE_SPACE_FNS: Mapping[str, StateSpaceFn] = {

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -201,6 +201,32 @@ def test_sequence_layer(name: str) -> None:
     layer = fits.SEQUENCE_LAYERS[name]()
     assert isinstance(layer, Module)
     check_extend(layer, layer.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (2, 7, 16)))
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_PIECEWISE_LOSSES)
+def test_piecewise_loss(name: str) -> None:
+    """What comes after the layer is summed over pieces as it is over the whole."""
+    layer = fits.SUPPORT_PIECEWISE_LOSSES[name]()
+    assert isinstance(layer, Module)
+    params = layer.init(jax.random.key(0))
+    x, weights = jax.random.normal(jax.random.key(1), (4, 7, 16)), jnp.arange(4, dtype=jnp.float32)
+
+    def tail(factor: jax.Array, y: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return factor * (y.sum(axis=(1, 2)) * rows).sum(), rows
+
+    def by_pieces(x: jax.Array, factor: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return functional(layer.piecewise_loss)(params, None, x, tail, factor, weights)[0]
+
+    def whole(x: jax.Array, factor: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, _ = functional(cast("Callable[..., jax.Array]", layer))(params, None, x)
+        return tail(factor, y, weights)
+
+    factor = jnp.float32(3)
+    differentiated = (jax.jit(jax.value_and_grad(of, argnums=(0, 1), has_aux=True)) for of in (by_pieces, whole))
+    ((loss, rows), gradients), ((wanted, _), of_whole) = (of(x, factor) for of in differentiated)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    np.testing.assert_array_equal(np.sort(rows.reshape(-1)), weights)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), gradients, of_whole)
 
 
 @pytest.mark.parametrize("name", fits.PLACEMENTS)
