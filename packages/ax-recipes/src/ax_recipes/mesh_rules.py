@@ -161,11 +161,11 @@ def qwen3_30b_a3b() -> MeshRules:
             **_in_parts("v6e", 512, sharded(), keeping()),
             "v5p-*": (sharded(64), keeping()),
             **_in_parts("tpu7x", 512, sharded(64), keeping()),
-            **_in_parts("a100", 1_024, in_nodes, keeping()),
-            **_in_parts("h100", 1_024, in_nodes, keeping()),
-            **_in_parts("h200", 1_024, in_nodes, keeping()),
-            **_in_parts("b200", 1_024, in_nodes, keeping()),
-            **_in_parts("gb200", 1_024, in_nodes, keeping()),
+            **_in_parts("a100", 1_024, in_nodes, keeping(ATTENTION)),
+            **_in_parts("h100", 1_024, in_nodes, keeping(ATTENTION)),
+            **_in_parts("h200", 1_024, in_nodes, keeping(ATTENTION, *QKV, "attention_output")),
+            **_in_parts("b200", 1_024, in_nodes, keeping(ATTENTION, *QKV, "attention_output")),
+            **_in_parts("gb200", 1_024, in_nodes, keeping(ATTENTION, *QKV, "attention_output")),
             **_in_parts("trn2", 1_024, tensor_parallel(4), experts_in_blocks(512), keeping()),
         }
     )
