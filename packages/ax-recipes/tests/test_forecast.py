@@ -12,7 +12,7 @@ import pytest
 from ax_mesh import accelerator_group
 from ax_recipes import ExperimentError, effective
 from ax_recipes._aot import lower
-from ax_recipes._forecast import Forecast, failed, forecast
+from ax_recipes._forecast import Forecast, cause, failed, forecast
 from ax_recipes.cli._app import app
 from ax_recipes.cli._mesh_table import HEAD, as_markdown
 from typer.testing import CliRunner
@@ -82,6 +82,13 @@ def test_what_goes_wrong_is_a_forecast_too() -> None:
 def test_a_program_that_does_not_fit_says_by_how_much(message: str, needed: float, there: float) -> None:
     assert failed(RuntimeError(message)) == {"hbm": needed * 2**30, "hbm_limit": there * 2**30}
     assert failed(RuntimeError("first line\nsecond")) == {"problem": "RuntimeError: first line"}
+
+
+def test_a_process_that_died_says_why() -> None:
+    said = "W1 slow\nterminate called\n  what():  SmallVector unable to grow\n*** stack ***\nRaising signal 6\n\n"
+    assert cause(said) == "what():  SmallVector unable to grow"
+    assert cause("W1 slow\nKilled\n") == "Killed"
+    assert cause("") == "it said nothing"
 
 
 def test_an_input_that_cannot_tell_its_batches_is_named() -> None:

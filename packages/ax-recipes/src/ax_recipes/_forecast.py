@@ -88,8 +88,7 @@ def forecast(recipe: str, *, on: str, overrides: tuple[str, ...] = ()) -> Foreca
     )
     if found.returncode == 0:
         return replace(planned, **json.loads(found.stdout.splitlines()[-1]))
-    last = next((line for line in reversed(found.stderr.splitlines()) if line.strip()), "")
-    return replace(planned, problem=f"the compiler's process ended with {found.returncode}: {last}")
+    return replace(planned, problem=f"the compiler's process ended with {found.returncode}: {cause(found.stderr)}")
 
 
 NO_CHIPS = {
@@ -181,6 +180,13 @@ def _compiled(recipe: str, on: str, overrides: tuple[str, ...]) -> dict[str, obj
         "program_flops": program.flops_per_device * group.num_devices,
         "collectives": sent,
     }
+
+
+def cause(stderr: str) -> str:
+    """The line of what a process said that tells why it died: a failed check or an uncaught error, else the last one."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"Check fail|what\(\):|\bError\b|^F\d{4} ", line)]
+    return (told or lines or ["it said nothing"])[-1]
 
 
 def failed(error: Exception) -> dict[str, object]:
