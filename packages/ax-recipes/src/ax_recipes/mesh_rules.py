@@ -118,7 +118,8 @@ def llama_2_7b() -> MeshRules:
         {
             "v5e-*": (sharded(), keeping(ATTENTION)),
             "v4-*": (sharded(), keeping(ATTENTION)),
-            "v6e-*": (sharded(), keeping(ATTENTION, *QKV)),
+            "v6e-256": (sharded(), keeping(ATTENTION, *QKV)),
+            "v6e-*": (sharded(), keeping(ATTENTION, matmuls=True)),
             "v5p-*": (sharded(64), keeping(ATTENTION, matmuls=True)),
             "tpu7x-*": (sharded(64), keeping(ATTENTION)),
             "a100-*": (sharded(), keeping(ATTENTION)),
@@ -160,7 +161,7 @@ def qwen3_30b_a3b() -> MeshRules:
             **_in_parts("v4", 1_024, sharded(), keeping()),
             **_in_parts("v6e", 512, sharded(), keeping()),
             "v5p-*": (sharded(64), keeping()),
-            **_in_parts("tpu7x", 512, sharded(64), keeping()),
+            **_in_parts("tpu7x", 1_024, sharded(64), keeping(ATTENTION)),
             **_in_parts("a100", 1_024, in_nodes, keeping(ATTENTION)),
             **_in_parts("h100", 1_024, in_nodes, keeping(ATTENTION)),
             **_in_parts("h200", 1_024, in_nodes, keeping(ATTENTION, *QKV, "attention_output")),
