@@ -34,11 +34,13 @@ from ax_config.testing import check_config, check_modifier
 from ax_input import TextInput
 from ax_layers import Attention, CausalLM, GatedFeedForward, Repeat, as_decoder, as_model, functional
 from ax_layers.protocols import ArrayTree, LanguageModel
-from ax_recipes import CATALOGUE, Experiment, recipe
+from ax_recipes import Experiment, recipe
 from ax_runtime.testing import StopAfter
 
 P = ParamSpec("P")
 VOCAB_SIZE = 257
+RECIPES = ("tiny", "llama-60m", "smollm2-135m")
+"""The recipes of the catalogue that any machine can train."""
 NUM_STEPS = 2  # of the small trainings: the second has seen the first one's update
 
 
@@ -56,10 +58,10 @@ class Sizes(NamedTuple):
 
 
 def experiments() -> Iterator[Experiment.Config]:
-    """Configs of experiments, all different: every recipe of the catalogue in many sizes."""
+    """Configs of experiments, all different: every recipe of ``RECIPES`` in many sizes."""
     rates, hidden_dims, depths = (3e-4, 6e-4, 1e-3, 2e-3), (256, 688, 1_376, 2_752), (2, 4, 8, 16, 32)
     heads = ((4, 4, 32), (8, 2, 64), (8, 1, 64), (12, 4, 64), (16, 8, 128))
-    for sizes in itertools.starmap(Sizes, itertools.product(rates, hidden_dims, depths, heads, CATALOGUE)):
+    for sizes in itertools.starmap(Sizes, itertools.product(rates, hidden_dims, depths, heads, RECIPES)):
         yield resized(recipe(sizes.recipe)(num_steps=1_000), sizes)
 
 
@@ -203,7 +205,7 @@ def decode(model: LanguageModel, params: ArrayTree) -> float:
 
 def smallest_experiment(folder: Path) -> Experiment.Config:
     """The catalogue's first, made to run in seconds on text that is put into the folder."""
-    name = next(iter(CATALOGUE))
+    name = RECIPES[0]
     small = resized(recipe(name)(num_steps=NUM_STEPS), Sizes(1e-2, 64, 2, (2, 1, 16), name))
     small.max_validation_batches = 1
     return setting(TextInput, paths=(write_text(folder / "text"),), seq_length=64)(small)
