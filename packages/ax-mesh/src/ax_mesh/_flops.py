@@ -47,7 +47,8 @@ def _of_equation(equation: JaxprEqn) -> float:
             return max(within, default=0.0)
         case "shard_map":
             sizes: dict[str, int] = dict(params["mesh"].shape)
-            return math.prod(sizes[axis] for axis in params["newly_manual_axes"]) * sum(within)
+            split = "newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"  # its name in JAX 0.10.0
+            return math.prod(sizes[axis] for axis in params[split]) * sum(within)
         case "pallas_call":
             return math.prod(size for size in params["grid_mapping"].grid if isinstance(size, int)) * sum(within)
         case "custom_jvp_call" | "custom_vjp_call" | "custom_vjp_call_jaxpr":
