@@ -71,7 +71,7 @@ def rematerialised(tree: ConfigT, *, save: tuple[str, ...], offload: tuple[str, 
 
 
 def microbatches(number: int) -> AnyModifier:
-    """The batch in ``number`` parts: the same step in less memory."""
+    """The batch in ``number`` parts: the same step in less memory, but that experts are balanced in each part."""
     return setting(Trainer, num_microbatches=number)
 
 

@@ -101,7 +101,10 @@ class Trainer(Generic[Params]):
         evaluate_every: int | None = None
         """Evaluate at multiples of this step, and at the last one; None means only there."""
         num_microbatches: int = 1
-        """Parts of a batch whose gradients are computed one after the other, in so much less memory; the same step."""
+        """Parts of a batch whose gradients are computed one after the other, in so much less memory.
+
+        The same step, but for what a model computes of a batch as a whole: a mixture of experts balances each part.
+        """
         checkpoint_every: int | None = None
         """Save at multiples of this step, and whenever training ends; None means only then."""
 
