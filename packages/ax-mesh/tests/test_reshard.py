@@ -70,6 +70,19 @@ def test_any_state_moves_between_any_two_meshes(
             assert np.asarray(state[name]).tobytes() == value.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float8_e5m2, jnp.float8_e4m3fn])
+def test_every_value_of_a_narrow_float_arrives(dtype: type) -> None:
+    narrow = jnp.dtype(dtype)
+    bits = np.dtype(f"uint{8 * narrow.itemsize}")
+    value = np.arange(1 << 8 * narrow.itemsize).astype(bits).view(narrow).reshape(16, -1)
+    specs = {"a": ToySpec(value.shape, ("embed", "mlp"), narrow)}
+    old = Mesh.Config(axes={"fsdp": 4, "tensor": 2}).build()
+    new = Mesh.Config(axes={"fsdp": 2, "tensor": 4}).build()
+    state = jax.tree.map(jax.device_put, {"a": value}, old.shardings(specs))
+    moved = reshard(state, new.shardings(specs), max_bytes=100)["a"]
+    assert np.asarray(moved).view(bits).tolist() == value.view(bits).tolist()
+
+
 def _live_bytes() -> int:
     """Of all buffers on the devices, each counted once."""
     buffers = {

@@ -98,12 +98,19 @@ def _sent(piece: jax.Array, device: jax.Device) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnames="sizes")
 def _cut(shard: jax.Array, starts: Sequence[int], *, sizes: tuple[int, ...]) -> jax.Array:
-    return jax.lax.dynamic_slice(shard, starts, sizes)
+    return jax.lax.bitcast_convert_type(jax.lax.dynamic_slice(_bits(shard), starts, sizes), shard.dtype)
 
 
 @functools.partial(jax.jit, donate_argnums=0)
 def _write(shard: jax.Array, piece: jax.Array, starts: Sequence[int]) -> jax.Array:
-    return jax.lax.dynamic_update_slice(shard, piece, starts)
+    whole = jax.lax.dynamic_update_slice(_bits(shard), _bits(piece), starts)
+    return jax.lax.bitcast_convert_type(whole, shard.dtype)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """Narrow floats as integers: XLA may slice them as float32 where a device can't compute in them, which alters NaNs."""
+    narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4
+    return jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}") if narrow else x
 
 
 def _pieces(box: Box, max_size: int) -> Iterator[Box]:
