@@ -11,6 +11,12 @@ os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # Nobody opens a chip, so severa
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
 
 import jax
+import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--forecasts FILE``: what ``ax mesh table --json FILE`` found just now is looked at, and not compiled once more."""
+    parser.addoption("--forecasts", metavar="FILE", help="the rows that `ax mesh table --json FILE` wrote")

@@ -78,7 +78,7 @@ def forecast(recipe: str, *, on: str, overrides: tuple[str, ...] = ()) -> Foreca
     Raises:
         NoMatchError: There is no such recipe or accelerator, or no rule for the one on the other.
     """
-    planned = _planned(recipe, on, _config(recipe, on, overrides))
+    plan = planned(recipe, on=on, overrides=overrides)
     found = subprocess.run(
         [sys.executable, "-m", "ax_recipes._forecast", recipe, on, *overrides],
         env={**os.environ, **NO_CHIPS},
@@ -87,8 +87,8 @@ def forecast(recipe: str, *, on: str, overrides: tuple[str, ...] = ()) -> Foreca
         check=False,
     )
     if found.returncode == 0:
-        return replace(planned, **json.loads(found.stdout.splitlines()[-1]))
-    return replace(planned, problem=f"the compiler's process ended with {found.returncode}: {cause(found.stderr)}")
+        return replace(plan, **json.loads(found.stdout.splitlines()[-1]))
+    return replace(plan, problem=f"the compiler's process ended with {found.returncode}: {cause(found.stderr)}")
 
 
 NO_CHIPS = {
@@ -104,12 +104,13 @@ def _config(recipe: str, on: str, overrides: tuple[str, ...]) -> Experiment.Conf
     return override(effective(recipe, on=on), [assignment(text, "--set") for text in overrides])
 
 
-def _planned(recipe: str, on: str, config: Experiment.Config) -> Forecast:
-    """What is known before anything is compiled."""
+def planned(recipe: str, *, on: str, overrides: tuple[str, ...] = ()) -> Forecast:
+    """What of a forecast is known before anything is compiled."""
     from ax_mesh import accelerator_group
 
     from ._aot import batch_shapes, described_mesh
 
+    config = _config(recipe, on, overrides)
     group = accelerator_group(on)
     accelerator = group.accelerator
     model: LanguageModel = config.build().model
