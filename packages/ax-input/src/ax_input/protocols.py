@@ -1,8 +1,8 @@
-"""The seams that ax-input owns: where records come from, and how text becomes numbers."""
+"""The seams that ax-input owns: where records come from, how text becomes numbers, and what is dealt out of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -37,4 +37,31 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int] | np.ndarray, /) -> str:
         """The text of ``ids``; ids that stand for no text are dropped, incomplete characters replaced."""
+        ...
+
+
+class TokenDocuments(Protocol):
+    """Tokenised documents with random access: in memory, on disk, or a transform of others. What the ledger deals out."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Mapping[str, np.ndarray]:
+        """The arrays of a document, all ``[T]``, without an end mark.
+
+        ``tokens`` are int32; ``weights``, where there are any, float32: whether each token counts as a target.
+        """
+        ...
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The tokens of each document, ``[D]`` int64: what the order is made of, without a document being read."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when any array of any document does, or their order."""
+        ...
+
+    def origin(self, index: int, /) -> str:
+        """Where document ``index`` came from, for people: ``file`` or ``file:record``."""
         ...
