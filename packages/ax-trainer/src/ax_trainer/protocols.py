@@ -170,6 +170,24 @@ class BatchSource(Protocol):
     def set_state(self, state: bytes, /) -> None: ...
 
 
+@runtime_checkable
+class SupportsOrigins(Protocol):
+    """A ``BatchSource`` that can tell where a batch comes from; asked when one turns out to be bad."""
+
+    def origins(self, state: bytes, /) -> Sequence[str]:
+        """What the batch that follows the position ``state`` is made of, over all processes: a line per span of a document."""
+        ...
+
+
+@runtime_checkable
+class SupportsEpochs(Protocol):
+    """A ``BatchSource`` that knows how often it has gone through its data."""
+
+    def epochs(self, state: bytes, /) -> float:
+        """How many epochs were given out before the position ``state``; 1.5 in the middle of the second."""
+        ...
+
+
 class Checkpointer(Protocol):
     """Keeps states by step. A save is complete or absent, never half."""
 
@@ -197,7 +215,7 @@ class MetricSink(Protocol):
     """Where numbers go."""
 
     def rewind(self, step: int, /) -> None:
-        """Training (re)starts after ``step``: forget whatever was written for later steps."""
+        """Training (re)starts after ``step``: forget whatever was written for later steps; for all, if it is -1."""
         ...
 
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
@@ -207,11 +225,33 @@ class MetricSink(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class SupportsLastStep(Protocol):
+    """A ``MetricSink`` that remembers across processes; tells a restart which steps have to be done again."""
+
+    def last_step(self) -> int | None:
+        """The greatest step that it holds values of, None where there are none."""
+        ...
+
+
 class Hook(Protocol):
     """Something to do between steps."""
 
     def on_step(self, step: int, /) -> None:
         """Called when ``step`` has been dispatched to the devices, which may still be at work on it."""
+        ...
+
+
+@runtime_checkable
+class SupportsStartAndEnd(Protocol):
+    """A ``Hook`` that is told when steps begin and that there will be no more."""
+
+    def on_start(self, step: int, /) -> None:
+        """The step after ``step`` is about to be dispatched, the first of this process."""
+        ...
+
+    def on_end(self, step: int, /) -> None:
+        """``step`` was the last one of this process; called also when an exception ends the loop."""
         ...
 
 
