@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ax_runtime.agent import RunFolder, RunFolderError
+from ax_runtime.agent import RunFolder, RunFolderError, read_config, read_starts
 
 
 def test_it_is_created_and_reopened(tmp_path: Path) -> None:
@@ -139,3 +139,35 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, ignored)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     RunFolder(tmp_path, config="steps = 3\n").close()
+
+
+def test_what_made_a_run_is_recorded_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--some_flag=1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    run = tmp_path / "run"
+    assert read_config(run) == {}
+    assert read_starts(run) == []
+    config = ". = new a:B\nname = 'x = y'\n"
+    RunFolder(run, config=config, environment={"devices": ["cpu"]}).close()
+    git = ("git", "-c", "user.name=n", "-c", "user.email=e")
+    for command in ("init -q", "commit -q --allow-empty -m first"):
+        subprocess.run([*git, *command.split()], check=True)
+    RunFolder(run, config=config).close()
+    (work / "file").write_text("")
+    subprocess.run([*git, "add", "file"], check=True)
+    RunFolder(run, config=config).close()
+
+    assert read_config(run) == {"name": "'x = y'"}
+    outside, clean, changed = read_starts(run)
+    assert outside["devices"] == ["cpu"]
+    assert outside["git"] is None
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert clean["git"] == {"commit": head, "changed": False}
+    assert changed["git"] == {"commit": head, "changed": True}
+    variables = clean["variables"]
+    assert isinstance(variables, dict)
+    assert variables["LIBTPU_INIT_ARGS"] == "--some_flag=1"
+    assert "secret" not in (run / "environment.json").read_text()

@@ -7,4 +7,6 @@ from ._local import Outcome as Outcome
 from ._local import run_locally as run_locally
 from ._run_folder import RunFolder as RunFolder
 from ._run_folder import RunFolderError as RunFolderError
+from ._run_folder import read_config as read_config
+from ._run_folder import read_starts as read_starts
 from ._signals import StopOnSignals as StopOnSignals

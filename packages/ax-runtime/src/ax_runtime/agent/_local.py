@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ax_runtime.protocols import Job
@@ -25,13 +25,22 @@ class Outcome:
 
 
 def run_locally(
-    job: Job, path: str | os.PathLike[str], /, *, config: str, may_differ: Callable[[str], bool] = never
+    job: Job,
+    path: str | os.PathLike[str],
+    /,
+    *,
+    config: str,
+    may_differ: Callable[[str], bool] = never,
+    environment: Mapping[str, object] | None = None,
 ) -> Outcome:
     """Run ``job`` in the run folder at ``path``, created or reopened, with the folder locked and signals caught.
 
-    ``config`` and ``may_differ`` are those of :class:`RunFolder`. What the job raises passes through, with the lock
+    ``config``, ``may_differ`` and ``environment`` are those of :class:`RunFolder`. What the job raises passes through, with the lock
     released and the signal handlers put back. Call it in the main thread.
     """
-    with RunFolder(path, config=config, may_differ=may_differ) as folder, StopOnSignals() as stop:
+    with (
+        RunFolder(path, config=config, may_differ=may_differ, environment=environment) as folder,
+        StopOnSignals() as stop,
+    ):
         job.run(folder.path, stop)
     return Outcome(stopped_by=stop.signal_name)

@@ -2,7 +2,8 @@
 
     runs/first/
       config.txt         the effective config; a run with another config can't continue here
-      environment.json   every start of the run: when, by which command, on what, with which package versions
+      environment.json   every start of the run: when, by which command, on what, with which package versions, compiler
+                         flags and commit of the folder that it was started in
       lock               held by the process at work; names its pid
       …                  checkpoints, metrics: whatever the job writes
 
@@ -19,9 +20,10 @@ import fcntl
 import json
 import os
 import platform
+import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -34,6 +36,8 @@ _PACKAGES = (
     *("ax-config", "ax-kernels", "ax-mesh", "ax-layers", "ax-input", "ax-trainer", "ax-runtime", "ax-inference"),
     *("ax-recipes", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint", "tensorstore", "grain", "libtpu"),
 )
+_VARIABLES = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "NCCL_", "NEURON_", "CUDA_VISIBLE_DEVICES")
+"""How the names of environment variables begin that change what a job computes, or on what."""
 _MOST_LINES_SHOWN = 20
 
 
@@ -52,7 +56,8 @@ class RunFolder:
 
     ``config`` is the text of the effective config. When the folder holds another one, each line that differs must
     satisfy ``may_differ`` (the number of steps, say, may grow); the new text then replaces the old. ``packages`` names
-    the distributions whose versions are recorded.
+    the distributions whose versions are recorded, ``environment`` is recorded of this start beside what is always (of JSON's
+    types: the devices, say, which only the job knows).
 
     Raises RunFolderError when the folder is in use, belongs to another config, can't be created or written, or the disk
     is full.
@@ -66,6 +71,7 @@ class RunFolder:
         config: str,
         may_differ: Callable[[str], bool] = never,
         packages: Iterable[str] = _PACKAGES,
+        environment: Mapping[str, object] | None = None,
     ) -> None:
         self._path = Path(path).absolute()
         with _explained(self._path):
@@ -75,7 +81,7 @@ class RunFolder:
         try:
             with _explained(self._path):
                 changed = self._write_config(config, may_differ)
-                self._record_start(packages, changed)
+                self._record_start(packages, changed, environment or {})
         except BaseException:
             self.close()
             raise
@@ -119,7 +125,9 @@ class RunFolder:
             write_atomically(file, config.encode())
         return changed
 
-    def _record_start(self, packages: Iterable[str], config_changes: list[str]) -> None:
+    def _record_start(
+        self, packages: Iterable[str], config_changes: list[str], environment: Mapping[str, object]
+    ) -> None:
         file = self._path / "environment.json"
         starts = _earlier_starts(file)
         starts.append(
@@ -130,22 +138,53 @@ class RunFolder:
                 "platform": platform.platform(),
                 "python": platform.python_version(),
                 "argv": sys.argv,
-                "xla_flags": os.environ.get("XLA_FLAGS", ""),
+                "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_VARIABLES)},
                 "packages": _versions(packages),
+                "git": _commit(Path.cwd()),
                 "config_changes": config_changes,
+                **environment,
             }
         )
         write_atomically(file, (json.dumps({"starts": starts}, indent=1) + "\n").encode())
 
 
-def _earlier_starts(file: Path) -> list[object]:
+def read_config(folder: str | os.PathLike[str], /) -> Mapping[str, str]:
+    """The config in a run's folder, path by path: the lines that say ``path = value``. Empty when there is none yet."""
+    file = Path(folder) / "config.txt"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return {path: value for path, equals, value in (line.partition(" = ") for line in lines) if equals and path != "."}
+
+
+def read_starts(folder: str | os.PathLike[str], /) -> list[Mapping[str, object]]:
+    """Every start of the run in a folder, as ``RunFolder`` recorded it; none when nothing was started there.
+
+    Raises ValueError when the record is none of ours.
+    """
+    return _earlier_starts(Path(folder) / "environment.json")
+
+
+def _earlier_starts(file: Path) -> list[Mapping[str, object]]:
     if not file.exists():
         return []
     content = json.loads(file.read_bytes())
-    if not isinstance(content, dict) or not isinstance(content.get("starts"), list):
-        raise ValueError(f'{file}: wanted an object with a list "starts"')
-    starts: list[object] = content["starts"]
+    starts = content.get("starts") if isinstance(content, dict) else None
+    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+        raise ValueError(f'{file}: wanted an object with a list "starts" of objects')
     return starts
+
+
+def _commit(folder: Path) -> Mapping[str, object] | None:
+    """The commit of the repository that ``folder`` lies in, and whether its files differ from that; None without one."""
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+            ).stdout
+            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):  # no git, no repository, or one that doesn't answer
+        return None
+    return {"commit": commit.strip(), "changed": bool(changes)}
 
 
 def _lock(folder: Path) -> int:

@@ -1,0 +1,3 @@
+"""Metrics for Weights & Biases; needs the extra ``wandb``."""
+
+from ._sink import WandbSink as WandbSink
