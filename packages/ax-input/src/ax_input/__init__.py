@@ -1,5 +1,8 @@
 """Deterministic, resumable text input pipelines on Grain. No JAX."""
 
+from ._array_record import ArrayRecordSource as ArrayRecordSource
+from ._arrow import ArrowSource as ArrowSource
+from ._arrow import ParquetSource as ParquetSource
 from ._batches import BatchStream as BatchStream
 from ._batches import EvaluationBatches as EvaluationBatches
 from ._byte_tokenizer import ByteTokenizer as ByteTokenizer
@@ -13,10 +16,14 @@ from ._files import Files as Files
 from ._files import find_files as find_files
 from ._files import standard_library_paths as standard_library_paths
 from ._holdout import holdout_mask as holdout_mask
+from ._jsonl import JsonlSource as JsonlSource
 from ._read import read_documents as read_documents
-from ._sources import JsonlSource as JsonlSource
-from ._sources import ParquetSource as ParquetSource
+from ._record import Record as Record
+from ._remote import RemoteFile as RemoteFile
+from ._sources import Documents as Documents
+from ._sources import MemorySource as MemorySource
 from ._sources import TextSource as TextSource
+from ._sources import open_records as open_records
 from ._sources import open_source as open_source
 from ._text_input import TextInput as TextInput
 from ._token_store import TokenStore as TokenStore

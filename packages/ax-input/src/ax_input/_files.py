@@ -2,12 +2,15 @@
 
 A file that is named is taken, whatever it is called. A folder is walked in the order of its names, the same on every
 machine, and gives the files with an ending that is known to hold text; hidden names and ``__pycache__`` are left out, and files
-without a byte (``__init__.py``, say) are listed apart. A file that is reached twice counts once.
+without a byte (``__init__.py``, say) are listed apart. A file that is reached twice counts once. A URL (``s3://…``) is
+a file or a folder elsewhere. A folder that ``datasets`` saved is a folder of Arrow files; one of several splits is refused, so
+that nobody trains on a test split by accident.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import sysconfig
 from collections.abc import Iterator, Sequence
@@ -15,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ._errors import DataError
+from ._remote import File, find_remote, is_url, size_of
 
 TEXT_ENDINGS = (".txt", ".md", ".py")
-RECORD_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
+RECORD_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet", ".arrow", ".arrayrecord", ".array_record")
 KNOWN_ENDINGS = TEXT_ENDINGS + RECORD_ENDINGS
 
+_SPLITS = "dataset_dict.json"  # what ``datasets.DatasetDict.save_to_disk`` leaves beside the folders of its splits
 _NOT_OWN_SOURCE = frozenset(
     {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test", "lib-dynload"}
 )
@@ -29,29 +34,24 @@ _NOT_OWN_SOURCE = frozenset(
 class Files:
     """The files to read, in order; and the empty ones met in folders, which nobody asked for by name."""
 
-    paths: tuple[Path, ...]
-    empty: tuple[Path, ...]
+    paths: tuple[File, ...]
+    empty: tuple[File, ...]
 
 
 def find_files(paths: Sequence[str | os.PathLike[str]]) -> Files:
     """The files that ``paths`` mean, each once. Raises DataError for a missing path or a folder without text."""
-    found: dict[Path, Path] = {}
-    empty: list[Path] = []
+    found: dict[File, File] = {}
+    empty: list[File] = []
     for given in paths:
-        path = Path(given).expanduser()
-        if path.is_dir():
-            inside = list(_walk(path, frozenset({"__pycache__"}), KNOWN_ENDINGS))
-            filled = [file for file in inside if not _is_empty(file)]
-            if not filled:
-                among = f", {len(inside)} empty ones aside" if inside else ""
-                raise DataError(f"{path}: no files that end in {' '.join(KNOWN_ENDINGS)} in this folder{among}")
+        named, inside = _meant(os.fspath(given))
+        filled = [file for file in inside if not _is_empty(file)]
+        if not named and not filled:
+            among = f", {len(inside)} empty ones aside" if inside else ""
+            raise DataError(f"{given}: no files that end in {' '.join(KNOWN_ENDINGS)} in this folder{among}")
+        if not named:
             empty += [file for file in inside if _is_empty(file)]
-        elif path.exists():
-            filled = [path]
-        else:
-            raise DataError(_missing(path))
-        for file in filled:
-            found.setdefault(file.resolve(), file)
+        for file in inside if named else filled:
+            found.setdefault(file.resolve() if isinstance(file, Path) else file, file)
     return Files(tuple(found.values()), tuple(empty))
 
 
@@ -66,6 +66,28 @@ def standard_library_paths() -> list[Path]:
     return files
 
 
+def _meant(given: str) -> tuple[bool, list[File]]:
+    """Whether a path names one file, and the files: that one, or those in the folder."""
+    if is_url(given):
+        remote = list(find_remote(given, KNOWN_ENDINGS))
+        return [file.url for file in remote] == [given], [*remote]
+    path = Path(given).expanduser()
+    if path.is_dir():
+        _refuse_splits(path)
+        return False, [*_walk(path, frozenset({"__pycache__"}), KNOWN_ENDINGS)]
+    if path.exists():
+        return True, [path]
+    raise DataError(_missing(path))
+
+
+def _refuse_splits(folder: Path) -> None:
+    listing = folder / _SPLITS
+    if listing.is_file():
+        splits = [str(folder / name) for name in json.loads(listing.read_text(encoding="utf-8"))["splits"]]
+        if len(splits) > 1:
+            raise DataError(f"{folder}: a dataset of several splits; choose: {', '.join(splits)}")
+
+
 def _walk(root: Path, excluded: frozenset[str], endings: tuple[str, ...]) -> Iterator[Path]:
     def fail(error: OSError) -> None:
         raise DataError(f"{error.filename}: can't list this folder: {error.strerror}") from error
@@ -77,11 +99,9 @@ def _walk(root: Path, excluded: frozenset[str], endings: tuple[str, ...]) -> Ite
                 yield Path(folder, name)
 
 
-def _is_empty(file: Path) -> bool:
-    try:
-        return file.stat().st_size == 0
-    except OSError:  # a broken link, say: reading it will tell what is wrong
-        return False
+def _is_empty(file: File) -> bool:
+    # What can't be asked (a broken link, say) is not empty: reading it will tell what is wrong.
+    return size_of(file) == 0 and not (isinstance(file, Path) and not file.exists())
 
 
 def _missing(path: Path) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from ._document import Document
 from ._errors import BadRecordError, BadRecordLog
+from ._remote import File, size_of
 from ._sources import open_source
 
 OnProgress = Callable[[int, int], None]
@@ -16,10 +16,10 @@ _RECORDS_PER_REPORT = 256
 
 
 def read_documents(
-    files: Sequence[Path], *, text_field: str, bad_records: BadRecordLog, on_progress: OnProgress | None = None
+    files: Sequence[File], *, text_field: str, bad_records: BadRecordLog, on_progress: OnProgress | None = None
 ) -> Iterator[Document]:
     """The documents of ``files`` in order. What can't be used goes to ``bad_records``."""
-    sizes = [_size(file) for file in files]
+    sizes = [size_of(file) for file in files]
     total = sum(sizes)
     done = 0
     for file, size in zip(files, sizes, strict=True):
@@ -40,10 +40,3 @@ def read_documents(
         done += size
         if on_progress is not None:
             on_progress(done, total)
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:  # reading it will tell what is wrong
-        return 0

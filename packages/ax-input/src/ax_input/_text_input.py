@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from pathlib import Path
 from typing import Literal, final
 
 import ax_config
@@ -21,6 +20,7 @@ from ._errors import BadRecordError, BadRecordLog, DataError, Reason, Report
 from ._files import find_files, standard_library_paths
 from ._holdout import check_fraction, cut_in_two, holdout_mask
 from ._read import OnProgress, read_documents
+from ._remote import File
 from ._token_store import TokenStore, Windows
 from .protocols import Tokenizer
 
@@ -153,7 +153,7 @@ class TextInput:
         return digest.hexdigest()
 
 
-def _paths(cfg: TextInput.Config, bad_records: BadRecordLog) -> tuple[Path, ...]:
+def _paths(cfg: TextInput.Config, bad_records: BadRecordLog) -> tuple[File, ...]:
     if not cfg.paths:
         return tuple(standard_library_paths())
     files = find_files(cfg.paths)
