@@ -10,15 +10,14 @@ from ax_runtime.mlflow import MlflowSink
 from mlflow import MlflowClient
 
 
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_start_and_a_rewind_are_runs_of_one_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool) -> None:
+def test_a_start_and_a_rewind_are_runs_of_one_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the store that needs no database; production has a server
     store = str(tmp_path / "mlruns")
     folder = tmp_path / "first"
     folder.mkdir()
     lines = ". = new a:B\nnum_steps = 3\nmesh.axes['data'] = 2\n" + "".join(f"many.p{i} = {i}\n" for i in range(150))
     (folder / "config.txt").write_text(lines)
-    sink = MlflowSink.Config(experiment="ours", tracking_uri=store, wait=wait).build(folder=folder)
+    sink = MlflowSink.Config(experiment="ours", tracking_uri=store).build(folder=folder)
     sink.rewind(0)
     sink.write(1, "train", {"loss": 1 / 3, "grad_norm": math.inf})
     sink.write(2, "train", {"loss": 5e-324})

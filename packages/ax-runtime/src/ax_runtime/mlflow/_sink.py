@@ -20,7 +20,6 @@ from ax_runtime.agent import read_config
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.utils.async_logging.run_operations import RunOperations
 
 # What the server takes at once, and of one parameter: https://mlflow.org/docs/latest/rest-api.html#request-limits
 _PARAMS_AT_ONCE = 100
@@ -42,17 +41,12 @@ class MlflowSink:
         tracking_uri: str | None = field(
             default=None, help="http://…, sqlite:///…; None means the environment's MLFLOW_TRACKING_URI"
         )
-        wait: bool = field(
-            default=True,
-            help="whether a step waits until its numbers are stored; otherwise a kill may lose the last ones",
-        )
 
     def __init__(self, cfg: Config, /, *, folder: Path) -> None:
         self._cfg = cfg
         self._folder = folder
         self._client: MlflowClient | None = None
         self._run_id = ""
-        self._newest: RunOperations | None = None
 
     def rewind(self, step: int, /) -> None:
         """Begin a new run, which goes on after ``step``."""
@@ -60,21 +54,17 @@ class MlflowSink:
         self._begin(step)
 
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
-        """Log a metric for each value."""
+        """Log a metric for each value; they are stored once the call returns."""
         from mlflow.entities import Metric
 
         client = self._client or self._begin(step)
         now = time.time_ns() // 1_000_000
         metrics = [Metric(f"{name}/{key}", float(value), now, step) for key, value in values.items()]
-        self._newest = client.log_batch(self._run_id, metrics=metrics, synchronous=self._cfg.wait)
+        client.log_batch(self._run_id, metrics=metrics)
 
     def close(self) -> None:
-        """End the run, with all of it stored; closing again does nothing."""
+        """End the run; closing again does nothing."""
         if self._client is not None:
-            if self._newest is not None:
-                # MLflow stores them in order: then the others are stored too.
-                self._newest.wait()  # type: ignore[no-untyped-call]  # it is typed but for this
-                self._newest = None
             self._client.set_terminated(self._run_id)
             self._client = None
 
