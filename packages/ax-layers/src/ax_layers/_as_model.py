@@ -9,10 +9,12 @@ from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ._context import Collected, Summary
+from ._context import Collected, Observer, Summary
 from ._functional import functional
 from ._module import Module
+from ._observations import in_order
 from ._param_spec import ParamSpec, SpecTree
 from ._sharder import Unsharded
 from .protocols import ArrayTree, Sharder
@@ -87,6 +89,21 @@ class ModuleModel:
             loss = loss + aux_loss
             reported[AUX_LOSS] = Summary(aux_loss, metrics["loss"][1])
         return loss, ({name: (mean, weight) for name, (mean, weight) in reported.items()}, collected.updates)
+
+    def observations(
+        self, params: ArrayTree, batch: Mapping[str, jax.Array], /, *, key: jax.Array, train: bool
+    ) -> dict[str, np.ndarray]:
+        """What every module's call returned on the way to the loss, in the order of computation, by path: ``"layers/ffn.3"``.
+
+        All of it is held at once; wrap no jit around it. A module called again is ``"encoder#2"``.
+        """
+        observer = Observer()
+        call = functional(self.module.loss, sharder=self.sharder, observer=observer)
+
+        def results(params: ArrayTree, batch: Mapping[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
+            return call(params, key if train else None, batch, train=train)[1].results
+
+        return in_order(jax.jit(results)(params, batch, key), observer)
 
     def updated(self, params: ArrayTree, updates: Mapping[str, jax.Array], /) -> ArrayTree:
         """``params`` with the states replaced that ``updates`` name by their paths."""

@@ -135,7 +135,7 @@ class CausalLM(Module):
             positions=batch.get("positions"),
             segments=batch.get("segments"),
         )
-        self.absorb(merged(collected, dim=0))
+        self.absorb(merged(collected, dim=0, num_rows=batch["targets"].shape[0]))
         metrics = {"loss": Summary(loss, number)}
         if right is not None:
             metrics["accuracy"] = Summary(right.sum(), number)

@@ -44,6 +44,11 @@ class Callee(Protocol):
         ...
 
     @property
+    def path(self) -> str:
+        """The names from the root to it, joined by "/"."""
+        ...
+
+    @property
     def parent(self) -> object:
         """The module whose child it is; None for the root."""
         ...
@@ -71,11 +76,21 @@ class Collected(NamedTuple):
     summaries: dict[str, Summary]
     outputs: dict[str, jax.Array]
     updates: dict[str, jax.Array]
+    results: dict[str, jax.Array]
+    """What calls returned, ``"layers/ffn"``; empty unless somebody observes."""
 
     @classmethod
     def empty(cls) -> Collected:
         """Nothing yet."""
-        return cls({}, {}, {})
+        return cls({}, {}, {}, {})
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Asks for the results of all calls, and learns in which order they are computed."""
+
+    num_dims: dict[str, int] = field(default_factory=dict)
+    """Of each result where it was computed, that is without dims along which it is stacked since; in order."""
 
 
 def current_trace() -> object:
@@ -124,6 +139,7 @@ class Context:
     params: ArrayTree
     key: RandomKey | None
     sharder: Sharder
+    observer: Observer | None = None
     trace: object = field(default_factory=current_trace)
     collected: Collected = field(default_factory=Collected.empty)
     keys_used: set[str] = field(default_factory=set)
@@ -154,6 +170,23 @@ class Context:
             self._put(self.collected.outputs, lead + name, output)
         for name, update in collected.updates.items():
             self._put(self.collected.updates, lead + name, update)
+        call = f"{prefix}#{self.calls[prefix]}" if self.calls.get(prefix, 1) > 1 else prefix
+        for name, result in collected.results.items():
+            self.collected.results[_within(call, name)] = result
+
+    def observe(self, method: str, result: object) -> None:
+        """Keep what a call of the module returned, if somebody observes.
+
+        It is named like the module; with ``.method()`` if it isn't ``__call__``, and ``[0]`` and the like if there are several
+        arrays. Of a wrapper and its child, which share a path, the child's is kept.
+        """
+        if self.observer is None:
+            return
+        for path, leaf in jax.tree_util.tree_leaves_with_path(result):
+            name = ("" if method == "__call__" else f".{method}()") + jax.tree_util.keystr(path)
+            if isinstance(leaf, jax.Array) and name not in self.collected.results:
+                self.collected.results[name] = leaf
+                self.observer.num_dims[_within(self.module.path, name)] = leaf.ndim
 
     def _put(self, store: dict[str, T], name: str, value: T) -> None:
         if name in store:
@@ -172,6 +205,11 @@ class Context:
         if not isinstance(params, Mapping):
             raise ContextError(f"the parameters of {child.where} are a dict, got {type(params).__qualname__}")
         return params
+
+
+def _within(path: str, name: str) -> str:
+    """The name of a result of the module at ``path``, or of what is below it."""
+    return f"{path}/{name}" if path and name and name[0] not in ".[" else path + name
 
 
 class _Stack(threading.local):
@@ -198,7 +236,7 @@ def pushed(context: Context) -> Iterator[Context]:
 
 
 @contextlib.contextmanager
-def entered(module: Callee) -> Iterator[None]:
+def entered(module: Callee) -> Iterator[Context]:
     """The context of a call of ``module``: pushed under its parent's, or the running one if the module calls itself."""
     outer = current()
     if outer is None:
@@ -208,7 +246,7 @@ def entered(module: Callee) -> Iterator[None]:
         )
     outer.check_trace(f"{module.where} was called")
     if outer.module is module:
-        yield
+        yield outer
         return
     if module.parent is not outer.module:
         raise ContextError(
@@ -220,7 +258,9 @@ def entered(module: Callee) -> Iterator[None]:
     key = outer.key
     if key is not None:
         key = key.fold(name) if count == 0 else key.fold(name).fold(count)
-    with pushed(Context(module, outer.child_params(name, module), key, outer.sharder, outer.trace)) as inner:
+    with pushed(
+        Context(module, outer.child_params(name, module), key, outer.sharder, outer.observer, outer.trace)
+    ) as inner:
         with jax.named_scope(name):
-            yield
+            yield inner
         outer.merge(name, inner.collected)

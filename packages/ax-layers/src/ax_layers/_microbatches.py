@@ -29,11 +29,12 @@ def joined(x: jax.Array, /) -> jax.Array:
     return x.swapaxes(0, 1).reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
-def merged(collected: Collected, /, *, dim: int) -> Collected:
-    """What was collected of each microbatch, stacked along ``dim``, as of the whole batch.
+def merged(collected: Collected, /, *, dim: int, num_rows: int) -> Collected:
+    """What was collected of each microbatch, stacked along ``dim``, as of the whole batch of ``num_rows``.
 
     Weights of summaries add up; auxiliary losses and the next values of states are means, as with batches that
-    follow one another. Of a state that is no float the last microbatch's value stays. Other outputs stay stacked.
+    follow one another. Of a state that is no float the last microbatch's value stays. Other outputs stay stacked; what calls
+    returned is joined again, if it has rows.
     """
 
     def mean(x: jax.Array) -> jax.Array:
@@ -45,10 +46,15 @@ def merged(collected: Collected, /, *, dim: int) -> Collected:
         weight = stacked.weight.sum(axis=dim)
         return Summary((stacked.mean * stacked.weight).sum(axis=dim) / jnp.maximum(weight, 1e-30), weight)
 
+    def rows(x: jax.Array) -> jax.Array:
+        has_rows = x.ndim > dim + 1 and x.shape[dim] * x.shape[dim + 1] == num_rows
+        return jnp.moveaxis(joined(jnp.moveaxis(x, (dim, dim + 1), (0, 1))), 0, dim) if has_rows else x
+
     return Collected(
         {name: summary(each) for name, each in collected.summaries.items()},
         {name: mean(each) if is_aux_loss(name) else each for name, each in collected.outputs.items()},
         {name: mean(each) for name, each in collected.updates.items()},
+        {name: rows(each) for name, each in collected.results.items()},
     )
 
 

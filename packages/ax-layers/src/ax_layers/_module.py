@@ -46,8 +46,10 @@ def scoped(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P]
 
     @functools.wraps(method)
     def call(self: M, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with entered(self):
-            return method(self, *args, **kwargs)
+        with entered(self) as context:
+            result = method(self, *args, **kwargs)
+            context.observe(method.__name__, result)
+            return result
 
     return call
 

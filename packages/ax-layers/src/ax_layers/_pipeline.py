@@ -101,7 +101,7 @@ class Pipeline(Wrapper):
         """All layers on a whole sequence."""
         params, operands = self._arguments(x, positions, segments)
         results = self._execution()(params, operands, None)
-        self.absorb(merged(results.collected, dim=1))
+        self.absorb(merged(results.collected, dim=1, num_rows=x.shape[0]))
         assert results.outputs is not None
         return joined(results.outputs)
 
@@ -127,7 +127,7 @@ class Pipeline(Wrapper):
         pieces = jax.tree.map(lambda each: cut(each, self._num_microbatches), rows)
         operands = operands._replace(rows=pieces, tail_shared=leaves)
         (loss, rest), collected = with_gradients(self._execution(of_leaves))(params, operands)
-        self.absorb(merged(collected, dim=1))
+        self.absorb(merged(collected, dim=1, num_rows=x.shape[0]))
         return loss, cast("Rest", rest)
 
     def init_cache(self, *, batch_size: int, max_length: int) -> ArrayTree:
