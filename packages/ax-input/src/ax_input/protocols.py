@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -64,4 +64,13 @@ class TokenDocuments(Protocol):
 
     def origin(self, index: int, /) -> str:
         """Where document ``index`` came from, for people: ``file`` or ``file:record``."""
+        ...
+
+
+@runtime_checkable
+class SupportsParts(Protocol):
+    """``TokenDocuments`` of which a part can be read for less than the whole costs: long ones are read row by row."""
+
+    def part(self, index: int, begin: int, end: int, /) -> Mapping[str, np.ndarray]:
+        """The arrays of document ``index`` from ``begin`` to ``end``, which are in [0, its length]."""
         ...
