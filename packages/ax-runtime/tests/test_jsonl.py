@@ -38,6 +38,17 @@ def test_what_json_lacks_comes_back_too(tmp_path: Path) -> None:
     assert (record.values["up"], record.values["down"]) == (math.inf, -math.inf)
 
 
+def test_the_last_step_is_the_greatest(tmp_path: Path) -> None:
+    sink = JsonlSink(tmp_path / "m.jsonl")
+    assert sink.last_step() is None
+    for step in (1, 3, 2):
+        sink.write(step, "train", {"x": step})
+    assert sink.last_step() == 3
+    sink.rewind(2)
+    assert sink.last_step() == 2
+    sink.close()
+
+
 def test_rewind_drops_later_steps_wherever_they_stand(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     sink = JsonlSink(path)

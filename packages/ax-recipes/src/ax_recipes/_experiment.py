@@ -61,7 +61,7 @@ class Experiment:
 
     Args:
         cfg: Everything about it.
-        sinks: More places for the metrics, besides the folder's own.
+        sinks: More places for the metrics, besides the folder's own and the config's.
         hooks: Called after each step.
         on_read: Told the bytes of data read and to read, while they are read.
         on_plan: Told the plan, before the first compilation.
@@ -80,6 +80,9 @@ class Experiment:
         mesh: Buildable[Placement] = field(default_factory=Mesh.Config)
         checkpoints: Buildable[StateStore] = field(default_factory=OrbaxCheckpointer.Config)
         max_validation_batches: int | None = field(default=None, help="how many to evaluate on; None means all")
+        sinks: Buildable[MetricSink] | tuple[Buildable[MetricSink], ...] = field(
+            default=(), help="where metrics go beside the folder's own files: one, or several; built with the folder"
+        )
         per_layer_metrics: bool = field(
             default=False, help="whether what layers report is kept of each, beside the mean"
         )
@@ -114,8 +117,6 @@ class Experiment:
 
     def run(self, folder: Path, stop: Stop, /) -> None:
         """Train in ``folder``, from where an earlier run there ended."""
-        from ax_runtime.agent import JsonlSink
-        from ax_runtime.tensorboard import TensorBoardSink
         from ax_trainer import Evaluator
 
         cfg = self.cfg
@@ -137,7 +138,7 @@ class Experiment:
                 batches=data.train(),
                 evaluators={"validation": Evaluator(lambda: data.validation(max_batches=cfg.max_validation_batches))},
                 checkpointer=checkpointer,
-                sinks=[JsonlSink(folder / "metrics.jsonl"), TensorBoardSink(folder), *self._sinks],
+                sinks=self._open_sinks(folder),
                 hooks=self._hooks,
                 stop=stop,
                 derive={"bits_per_byte": bits_per_byte},
@@ -165,6 +166,14 @@ class Experiment:
             if step is None:
                 raise ExperimentError(f"{folder} holds no checkpoint yet; train there first: ax train --run {folder}")
             return step, checkpointer.restore_part(step, {"params": abstract})["params"]
+
+    def _open_sinks(self, folder: Path) -> Sequence[MetricSink]:
+        from ax_runtime.agent import JsonlSink
+        from ax_runtime.tensorboard import TensorBoardSink
+
+        more = self.cfg.sinks if isinstance(self.cfg.sinks, tuple) else (self.cfg.sinks,)
+        built = [sink.build(folder=folder) for sink in more]
+        return [JsonlSink(folder / "metrics.jsonl"), TensorBoardSink(folder), *built, *self._sinks]
 
     def _plan(self, data: Pipeline) -> Plan:
         batch_size, seq_length = data.batch_shape

@@ -54,6 +54,10 @@ class JsonlSink:
         os.close(self._file)  # It still points to the file that was replaced.
         self._file = self._open()
 
+    def last_step(self) -> int | None:
+        """The greatest step of a line; None when there is no line."""
+        return max((record.step for record in read_jsonl(self._path)), default=None)
+
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
         """Append one line; it survives a kill of this process once the call returns.
 

@@ -51,7 +51,7 @@ class MlflowSink:
     def rewind(self, step: int, /) -> None:
         """Begin a new run, which goes on after ``step``."""
         self.close()
-        self._begin(step)
+        self._begin(max(step, 0))
 
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
         """Log a metric for each value; they are stored once the call returns."""

@@ -50,7 +50,7 @@ class WandbSink:
     def rewind(self, step: int, /) -> None:
         """Begin a new run in the group; it goes on after ``step``."""
         self.close()
-        self._run = self._begin(step)
+        self._run = self._begin(max(step, 0))
 
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
         """Hand the values to wandb."""
