@@ -1,5 +1,10 @@
 """A training loop for any JAX model, over optax."""
 
+from ._divergence import Difference as Difference
+from ._divergence import differences as differences
+from ._divergence import first_divergence as first_divergence
+from ._divergence import layer_by_layer as layer_by_layer
+from ._divergence import observe as observe
 from ._evaluator import Evaluator as Evaluator
 from ._learner import Learner as Learner
 from ._learner import decay_mask as decay_mask

@@ -6,7 +6,7 @@ or as the model's own type ``Params``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 Params = TypeVar("Params")
+Params_contra = TypeVar("Params_contra", contravariant=True)
 Updates = TypeVar("Updates")
 Tree = TypeVar("Tree")
 
@@ -58,6 +59,16 @@ class SupportsTrainable(Protocol):
     def trainable(self) -> bool: ...
 
 
+@runtime_checkable
+class SupportsFanIn(Protocol):
+    """A spec of a matrix that says which of its dims an output sums over; of others it is the first of two, stacks aside."""
+
+    @property
+    def fan_in(self) -> Sequence[int]:
+        """These dims, counted from the end (-1 is the last); none where nothing is summed."""
+        ...
+
+
 class Model(Protocol[Params]):
     """Something with parameters and a loss."""
 
@@ -92,11 +103,24 @@ class SupportsStateUpdates(Protocol[Params, Updates]):
         ...
 
 
+@runtime_checkable
+class SupportsObservation(Protocol[Params_contra]):
+    """A model that tells what its parts give, for whoever looks for the place where two computations part."""
+
+    def observations(
+        self, params: Params_contra, batch: Batch, /, *, key: jax.Array, train: bool
+    ) -> Mapping[str, np.ndarray]:
+        """What each part gives on the way to the loss, by name, in the order of computation; not to be traced."""
+        ...
+
+
 class Optimizer(Protocol):
     """What optax calls a gradient transformation; any of optax's fits.
 
     One that takes extra arguments (``optax.GradientTransformationExtraArgs``) is given ``grad_norm``, the global norm
-    of the gradients, which the step has computed. A scalar called ``learning_rate`` in its state is reported.
+    of the gradients, and ``value``, the loss, which the step has computed. Scalars in its state, in fields of these names, tell
+    the step something: ``learning_rate`` is reported; where ``skipped`` is true all parameters stay as they were, those too that
+    the model updates itself; the loss is multiplied with ``loss_scale`` before gradients are taken, which are divided by it.
     """
 
     def init(self, params: object, /) -> object:
@@ -114,6 +138,28 @@ class SupportsSpecs(Protocol):
 
     def for_specs(self, specs: object, /) -> Optimizer:
         """The optimizer for parameters of these specs (see ``Model.specs``), which are those of the learnt ones."""
+        ...
+
+
+@runtime_checkable
+class SupportsFreezing(Protocol):
+    """An ``Optimizer`` that leaves some parameters as they are; it is made for the others, and no gradients are computed of these."""
+
+    @property
+    def frozen_parameters(self) -> Collection[str]:
+        """Their paths."""
+        ...
+
+
+class Guard(Protocol):
+    """Says of a step whether it is to be skipped, within the step: nothing waits for the host."""
+
+    def init(self) -> object:
+        """What it remembers before the first step: a pytree of arrays."""
+        ...
+
+    def judge(self, state: object, /, *, loss: jax.Array, grad_norm: jax.Array) -> tuple[jax.Array, object]:
+        """Whether this step is to be skipped, a scalar bool, and what it remembers next."""
         ...
 
 
