@@ -157,9 +157,12 @@ from ax_recipes.protocols import (
 )
 from ax_runtime.agent import JsonlSink, StopOnSignals
 from ax_runtime.checkpoint import OrbaxCheckpointer
+from ax_runtime.mlflow import MlflowSink
+from ax_runtime.prometheus import PrometheusSink
 from ax_runtime.protocols import Job, Stop
 from ax_runtime.tensorboard import TensorBoardSink
 from ax_runtime.testing import StopAfter
+from ax_runtime.wandb import WandbSink
 from ax_trainer import Result
 from ax_trainer.protocols import (
     BatchSource,
@@ -603,6 +606,11 @@ CHECKPOINTERS: Stored[Checkpointer] = {
 METRIC_SINKS: Stored[MetricSink] = {
     "ax_runtime.agent.JsonlSink": lambda folder: JsonlSink(folder / "metrics.jsonl"),
     "ax_runtime.tensorboard.TensorBoardSink": TensorBoardSink,
+    "ax_runtime.prometheus.PrometheusSink": lambda folder: PrometheusSink.Config(port=0).build(folder=folder),
+    "ax_runtime.wandb.WandbSink": lambda folder: WandbSink.Config(project="p", mode="offline").build(folder=folder),
+    "ax_runtime.mlflow.MlflowSink": lambda folder: MlflowSink.Config(
+        experiment="e", tracking_uri=str(folder / "mlruns")
+    ).build(folder=folder),
     "strangers.ListSink": lambda _: ListSink(),
 }
 
