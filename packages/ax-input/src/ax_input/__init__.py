@@ -7,6 +7,7 @@ from ._batches import BatchStream as BatchStream
 from ._batches import EvaluationBatches as EvaluationBatches
 from ._byte_tokenizer import ByteTokenizer as ByteTokenizer
 from ._document import Document as Document
+from ._encoders import TextEncoder as TextEncoder
 from ._errors import BadRecordError as BadRecordError
 from ._errors import BadRecordLog as BadRecordLog
 from ._errors import DataError as DataError
@@ -17,6 +18,8 @@ from ._files import find_files as find_files
 from ._files import standard_library_paths as standard_library_paths
 from ._holdout import holdout_mask as holdout_mask
 from ._jsonl import JsonlSource as JsonlSource
+from ._prepare import prepare_corpus as prepare_corpus
+from ._prepared_corpus import PreparedCorpus as PreparedCorpus
 from ._read import read_documents as read_documents
 from ._record import Record as Record
 from ._remote import RemoteFile as RemoteFile

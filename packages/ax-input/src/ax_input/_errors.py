@@ -43,8 +43,8 @@ class BadRecordError(DataError):
         where = path if record is None else f"{path}:{record}"
         super().__init__(f"{where}: {reason}: {detail}")
 
-    def __reduce__(self) -> tuple[type[BadRecordError], tuple[str, int | None, Reason, str]]:
-        return type(self), (self.path, self.record, self.reason, self.detail)
+    def __reduce__(self) -> tuple[type[BadRecordError], tuple[str, int | None, Reason, str], dict[str, object]]:
+        return type(self), (self.path, self.record, self.reason, self.detail), self.__dict__  # with its notes
 
 
 @dataclass(frozen=True)

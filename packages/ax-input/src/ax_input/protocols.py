@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from ._record import Record
+
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -37,6 +39,39 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int] | np.ndarray, /) -> str:
         """The text of ``ids``; ids that stand for no text are dropped, incomplete characters replaced."""
+        ...
+
+
+@runtime_checkable
+class SupportsFingerprint(Protocol):
+    """A tokenizer that can tell whether it is another's equal, whatever text it is tried on."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the ids of any text do."""
+        ...
+
+
+class Encoder(Protocol):
+    """Makes a document of a record: what a corpus is prepared with."""
+
+    @property
+    def identity(self) -> str:
+        """Changes when what is made of any record does, the tokenizer aside."""
+        ...
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The fields of a record that are looked at; the text of a file that has no fields becomes the first."""
+        ...
+
+    @property
+    def dtypes(self) -> Mapping[str, np.dtype]:
+        """The arrays that every document gets, ``tokens`` among them, and how they are kept on disk."""
+        ...
+
+    def __call__(self, record: Record, /) -> tuple[Mapping[str, np.ndarray], int]:
+        """The arrays, all ``[T]``, and the bytes of text that they stand for. Raises BadRecordError for a bad record."""
         ...
 
 
