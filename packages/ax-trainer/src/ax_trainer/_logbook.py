@@ -1,8 +1,4 @@
-"""Numbers on their way from the devices to the sinks, without the devices waiting for them.
-
-A step's metrics are taken while the devices still compute them, and fetched only when the next step's are taken: by then
-the devices have work again. ``flush`` waits for the last ones, where the loop stands still anyway.
-"""
+"""What is known of the run, in numbers, on its way to the sinks."""
 
 from __future__ import annotations
 
@@ -13,65 +9,61 @@ from typing import TypeAlias
 import jax
 import numpy as np
 
-from ._speed import Speedometer
-from .protocols import Metrics, MetricSink
+from ._bad_steps import NonFiniteError
+from .protocols import Metrics, MetricSink, SupportsLastStep
 
 Values: TypeAlias = Mapping[str, float]
 Derive: TypeAlias = Mapping[str, Callable[[Values], float]]
 """Further values by name, each computed from the others of its group: bits per byte from the loss, say."""
 
 
-class NonFiniteError(FloatingPointError):
-    """A loss or a gradient is not a number any more."""
-
-
 class Logbook:
-    """Writes training's metrics, and whatever else it is given, to all sinks."""
+    """Writes to all sinks."""
 
-    def __init__(self, sinks: Sequence[MetricSink], *, derive: Derive, speedometer: Speedometer) -> None:
+    def __init__(self, sinks: Sequence[MetricSink], *, derive: Derive) -> None:
         self._sinks = sinks
         self._derive = derive
-        self._speedometer = speedometer
-        self._pending: tuple[int, Metrics] | None = None
+        self._rewinds: list[tuple[int, Values]] = []
         self.latest: dict[str, Values] = {}
         """The newest values of each group."""
 
-    def rewind(self, step: int) -> None:
-        """Forget what an earlier process wrote for steps after ``step``."""
+    def last_step(self) -> int | None:
+        """How far earlier processes came, as the sinks tell (``SupportsLastStep``)."""
+        steps = [sink.last_step() for sink in self._sinks if isinstance(sink, SupportsLastStep)]
+        return max((step for step in steps if step is not None), default=None)
+
+    def begin(self, step: int) -> None:
+        """Training goes on after ``step``, -1 for from nothing: forget what an earlier process wrote for later steps."""
         for sink in self._sinks:
             sink.rewind(step)
 
-    def record(self, step: int, metrics: Metrics) -> None:
-        """Take the metrics of ``step``, which has been dispatched; write those of the step before."""
-        for leaf in jax.tree.leaves(metrics):
-            leaf.copy_to_host_async()
-        self.flush()
-        self._pending = (step, metrics)
+    def go_back(self, step: int, event: Values) -> None:
+        """Training goes back to ``step`` within this process: forget later steps, but not why one went back.
 
-    def flush(self) -> None:
-        """Write what has been taken; waits for the devices."""
-        if self._pending is None:
-            return
-        (step, metrics), self._pending = self._pending, None
-        fetched = fetch(metrics)
-        speed = self._speedometer.lap()
-        means = {name: mean for name, (mean, _) in fetched.items()}
-        self.report(step, "train", {**means, "num_targets": fetched["loss"][1]})
-        self.write(step, "speed", speed)
+        That is written for the step that follows: so it is forgotten in its turn, and written anew, if the process is killed
+        before the next checkpoint, for then all this is going to happen again.
+        """
+        self.begin(step)
+        self._rewinds = [(where, values) for where, values in self._rewinds if where > step] + [(step + 1, event)]
+        for where, values in self._rewinds:
+            self.write(where, "events", values)
 
     def report(self, step: int, group: str, values: Values) -> None:
-        """Write the model's metrics under ``group``, and what derives from them.
+        """Write the model's metrics under ``group``, and what derives from them."""
+        self.write(step, group, {**values, **{name: function(values) for name, function in self._derive.items()}})
+
+    def report_evaluation(self, step: int, evaluator: str, values: Values) -> None:
+        """``report``, of what an evaluator found.
 
         Raises:
-            NonFiniteError: The loss or the gradients' norm is infinite or not a number. Nothing is written.
+            NonFiniteError: The loss is infinite or not a number. Nothing is written.
         """
-        for name in ("loss", "grad_norm"):
-            if not math.isfinite(values.get(name, 0.0)):
-                raise NonFiniteError(
-                    f"{group}: {name} is {values[name]} at step {step}. Nothing of this step was saved, the last "
-                    "checkpoint is intact. Lower the learning rate, clip the gradients, or look for a bad batch"
-                )
-        self.write(step, group, {**values, **{name: function(values) for name, function in self._derive.items()}})
+        if not math.isfinite(values["loss"]):
+            raise NonFiniteError(
+                f"{evaluator}: loss is {values['loss']} at step {step}, though that of training is finite. Nothing of this step "
+                "was saved, the last checkpoint is intact. Look for a bad batch in the held-out data"
+            )
+        self.report(step, evaluator, values)
 
     def write(self, step: int, group: str, values: Values) -> None:
         """Write ``values`` under ``group`` as they are."""

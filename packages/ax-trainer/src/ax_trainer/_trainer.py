@@ -3,51 +3,78 @@
 What happens at a step happens in this order, and that is what makes a run killed at any moment repeatable. A checkpoint
 of step S is started when all metrics up to S, and the evaluation at S, are written. So whichever checkpoint is the newest
 at a restart, the sinks hold everything up to it; what they hold of later steps is taken back (``MetricSink.rewind``) and
-written again, bit for bit, because the checkpoint also holds the input's position and the PRNG key, and because a step's
-randomness is a function of the key and the step's number alone. Evaluations draw on a key of their own and on a fresh pass
-over their data: they leave no trace in the training.
+written again, bit for bit, because the checkpoint also holds the input's position, the PRNG key and what the loop remembers,
+and because a step's randomness is a function of the key and the step's number alone. Evaluations draw on a key of their own
+and on a fresh pass over their data: they leave no trace in the training.
+
+Going back from a bad step (``BadSteps``) keeps that promise: model and memory go back to the checkpoint, the data stays behind the
+bad batch. A process that is killed between that and the next checkpoint starts again from the same checkpoint, with the data as
+it was then, meets the same bad batch and goes back alike. What depends on clocks can't be repeated: the groups "speed" and
+"goodput", a limit of seconds, a signal to stop.
 
 The devices never wait for the host while steps follow each other: when step n has been dispatched the host prepares batch
-n+1, then reads the metrics of step n-1.
+n+1, then reads the numbers of step n-1.
+
+Several processes run the same loop, each on its part of every batch. What follows from numbers that all of them have, they decide
+alike; what one of them alone knows, a signal or its clock, is voted on (``Agreement``).
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import islice
-from typing import Generic, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Generic, Literal, NamedTuple, TypeAlias
 
 import ax_config
 import jax
 from ax_config import REQUIRED, Buildable
 
-from ._evaluator import Evaluator
+from ._activity import Activity
+from ._agreement import Agreement
+from ._arrivals import Arrivals
+from ._bad_steps import WATCHED, BadSteps, Verdict
+from ._budget import Budget, Spent
+from ._checkpoints import Checkpoints, Memory, Snapshot
+from ._compile_cache import lookups
+from ._early_stop import EarlyStop
+from ._evaluator import Evaluations, Evaluator, is_due
+from ._goodput import Goodput
 from ._learnt import learnt
-from ._logbook import Derive, Logbook, Values, WeightedMeans
+from ._logbook import Derive, Logbook, Values, fetch
 from ._speed import Speedometer
-from ._state import TrainState, abstract_state, init_state, keys_of
-from ._step import CompiledStep, compile_step, describe, eval_step, lower_step
+from ._state import TrainState, abstract_state, init_state
+from ._step import CompiledStep, compile_step, describe, lower_step
+from ._watchdog import Watchdog
 from .protocols import (
     Batch,
     BatchSource,
     Checkpointer,
     Hook,
+    Metrics,
     MetricSink,
     Model,
     Optimizer,
     Params,
     Partitioner,
     StopSignal,
+    SupportsOrigins,
     SupportsSpecs,
+    SupportsStartAndEnd,
 )
 
-_INPUT = "input"
+_LOG = logging.getLogger(__name__)
 
+Why: TypeAlias = Literal["finished", "plateau", "seconds", "stopped", "data"] | Spent
+"""Why a run ended: all steps are done; it got no better; its time is up; the stop signal came; the data ended; or what is spent."""
 
-class CheckpointError(RuntimeError):
-    """A state could not be saved, or lacks a part. Checkpoints that were complete before still are."""
+_WISHES: tuple[Why | None, ...] = (None, "stopped", "seconds")
+"""What is voted on: the greatest wish comes true."""
+
+_OWN_GROUPS = frozenset({"train", "speed", "goodput", "events"})
+_MOST_DOCUMENTS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +83,64 @@ class Result(Generic[Params]):
 
     step: int
     """The last step that was done."""
-    why: Literal["finished", "stopped", "data"]
-    """All steps are done; the stop signal came; or the data ended."""
+    why: Why
     metrics: Mapping[str, Values]
-    """The newest values by group: "train", "speed", each evaluator. Empty when this run had nothing left to do."""
+    """The newest values by group: "train", "speed", "goodput", each evaluator. Empty when this run had nothing left to do."""
     state: TrainState[Params]
 
 
 class _Fed(NamedTuple):
-    """A batch on the devices, and the input's position after it."""
+    """A batch on the devices, and where the data stood before and after it."""
 
     batch: Batch
-    position: bytes
+    before: bytes
+    after: bytes
+
+
+class _Taken(NamedTuple):
+    """A step that was dispatched and whose numbers are still to be read."""
+
+    step: int
+    fed: _Fed
+    metrics: Metrics
+    is_written: bool
+    """Whether its metrics go to the sinks."""
+
+
+class _GoBackError(Exception):
+    """A step is bad, and training goes back."""
+
+    def __init__(self, verdict: Verdict, position: bytes) -> None:
+        super().__init__(verdict.why)
+        self.verdict = verdict
+        self.position = position
+        """Where the data goes on."""
+
+
+@dataclass
+class _Run(Generic[Params]):
+    """What changes while a trainer runs, and what lives as long as that."""
+
+    goodput: Goodput
+    activity: Activity
+    arrivals: Arrivals
+    watchdog: Watchdog | None
+    agree: Agreement
+    begun: float
+    """When, on the clock."""
+    state: TrainState[Params]
+    """Before it starts, only its description."""
+    step: int = 0
+    position: bytes = b""
+    """Where the data stood after the batch of this step."""
+    fed: _Fed | None = None
+    """The batch of the next step."""
+    taken: list[_Taken] = field(default_factory=list)
+    """What is still to be read, oldest first."""
+    seconds_before: float = 0.0
+    """What earlier processes took."""
+    kept: float = 0.0
+    """Productive seconds up to the newest checkpoint."""
 
 
 class Trainer(Generic[Params]):
@@ -80,11 +153,11 @@ class Trainer(Generic[Params]):
         batches: The training data.
         evaluators: Held-out data by name; the name is the group under which the results go to the sinks.
         checkpointer: Where states go; without one nothing is saved.
-        sinks: Where metrics go; closed when ``run`` ends.
-        hooks: Called after each step's dispatch.
-        stop: Asked after each step.
+        sinks: Where metrics go; closed when ``run`` ends. Of several processes, only one should be given sinks.
+        hooks: Called after each step's dispatch, and at start and end if they ``SupportsStartAndEnd``.
+        stop: Asked after each step. Of several processes any may be told, all stop at the same step.
         derive: Values computed from the metrics of training and of each evaluation.
-        tokens_per_step: To report tokens per second.
+        tokens_per_step: To report tokens per second, and to limit tokens.
         flops_per_step: The model's FLOPs of a step; with ``peak_flops`` to report utilisation.
         peak_flops: What all devices together could do, in FLOP/s.
     """
@@ -99,7 +172,7 @@ class Trainer(Generic[Params]):
         seed: int = 0
         """Of the initial parameters and of all randomness in the steps."""
         evaluate_every: int | None = None
-        """Evaluate at multiples of this step, and at the last one; None means only there."""
+        """Evaluate at multiples of this step, and at the last one; None means only there. Evaluators may have schedules of their own."""
         num_microbatches: int = 1
         """Parts of a batch whose gradients are computed one after the other, in so much less memory.
 
@@ -107,6 +180,19 @@ class Trainer(Generic[Params]):
         """
         checkpoint_every: int | None = None
         """Save at multiples of this step, and whenever training ends; None means only then."""
+        log_every: int = 1
+        """Write the metrics of multiples of this step, of those that are evaluated and of the last one.
+
+        Of others only the loss, the gradients' norm and ``skipped`` leave the devices, to be judged.
+        """
+        budget: Buildable[Budget] = ax_config.field(default_factory=Budget.Config)
+        """Limits beside ``num_steps``."""
+        early_stop: Buildable[EarlyStop] | None = None
+        """When training ends because it gets no better; never, if None."""
+        bad_steps: Buildable[BadSteps] = ax_config.field(default_factory=BadSteps.Config)
+        """What is a bad step, and what to do about it."""
+        watchdog: Buildable[Watchdog] | None = None
+        """Notices a standstill; nobody does, if None."""
 
     def __init__(
         self,
@@ -126,8 +212,9 @@ class Trainer(Generic[Params]):
         flops_per_step: float | None = None,
         peak_flops: float | None = None,
     ) -> None:
-        _check(cfg, evaluators or {})
         self.cfg = cfg
+        self._early_stop = None if cfg.early_stop is None else cfg.early_stop.build()
+        _check(cfg, evaluators or {}, self._early_stop)
         optimizer, specs = cfg.optimizer.build(), model.specs()
         self._optimizer = (
             optimizer.for_specs(learnt(specs, specs)) if isinstance(optimizer, SupportsSpecs) else optimizer
@@ -135,16 +222,19 @@ class Trainer(Generic[Params]):
         self._model = model
         self._partitioner = partitioner
         self._batches = batches
-        self._evaluators = dict(evaluators or {})
-        self._checkpointer = checkpointer
+        self._checkpoints: Checkpoints[Params] = Checkpoints(checkpointer)
         self._sinks = tuple(sinks)
         self._hooks = tuple(hooks)
         self._stop = stop
+        self._bad_steps = cfg.bad_steps.build()
+        self._budget = cfg.budget.build(batches=batches, tokens_per_step=tokens_per_step)
         self._speedometer = Speedometer(
             tokens_per_step=tokens_per_step, flops_per_step=flops_per_step, peak_flops=peak_flops
         )
-        self._log = Logbook(self._sinks, derive=derive or {}, speedometer=self._speedometer)
-        self._eval_step = jax.jit(eval_step(model), out_shardings=partitioner.replicated())
+        self._log = Logbook(self._sinks, derive=derive or {})
+        self._evaluations = Evaluations(
+            evaluators or {}, model=model, partitioner=partitioner, seed=cfg.seed, every=cfg.evaluate_every
+        )
 
     def abstract_state(self) -> TrainState[Params]:
         """The state's shapes, dtypes and shardings. Touches no device."""
@@ -172,134 +262,307 @@ class Trainer(Generic[Params]):
         )
 
     def run(self) -> Result[Params]:
-        """Train: from the newest checkpoint if there is one, to ``num_steps``, the end of the data or a stop.
+        """Train: from the newest checkpoint if there is one, to ``num_steps``, a limit, the end of the data or a stop.
 
         When it returns the last state is saved and all metrics are written. Sinks are closed also when it raises.
 
         Raises:
-            NonFiniteError: A loss or a gradient is infinite or not a number; such a state is never saved.
+            BadStepError: A step is bad and the policy says to stop; NonFiniteError if its numbers aren't finite. Such a state is
+                never saved.
             CheckpointError: A state could not be saved, or the newest one holds no input position.
             ValueError: There is no data, or a batch differs in shape from the first.
         """
         with ExitStack() as stack:
             for sink in self._sinks:
                 stack.callback(sink.close)
-            return self._run()
+            run = self._begin(stack)
+            with run.activity("start", "restoring or initialising the state"):
+                self._start(run)
+            late = self._budget.is_late(run.seconds_before)
+            why: Why | None = self._spent(run) or ("seconds" if late else None)
+            if why is not None:
+                return Result(run.step, why, {}, run.state)
+            if not self._feed(run):
+                if run.step == 0:
+                    raise ValueError(
+                        "the batch source gave no batch at all; is the data empty, or less than one batch?"
+                    )
+                return Result(run.step, "data", {}, run.state)
+            why = self._train(run)
+            return Result(run.step, why, dict(self._log.latest), run.state)
 
-    def _run(self) -> Result[Params]:
-        step, state = self._start()
-        self._log.rewind(step)
-        if step >= self.cfg.num_steps:
-            return Result(step, "finished", {}, state)
-        fed = self._feed()
-        if fed is not None:
-            return self._loop(step, state, fed)
-        if step > 0:
-            return Result(step, "data", {}, state)
-        raise ValueError("the batch source gave no batch at all; is the data empty, or less than one batch?")
-
-    def _loop(self, step: int, state: TrainState[Params], first: _Fed) -> Result[Params]:
-        cfg, log = self.cfg, self._log
-        run_step = self.compile(describe(first.batch))
-        log.write(step, "speed", {"compile_seconds": run_step.seconds})
-        self._speedometer.restart()
-        fed: _Fed | None = first
-        why: Literal["finished", "stopped", "data"] = "data"
-        while fed is not None:
-            position = fed.position
-            state, metrics = run_step(state, fed.batch)
-            step += 1
+    def _train(self, run: _Run[Params]) -> Why:
+        """Compile, and do steps until there is a reason to end; everything is saved and written then."""
+        program = self._compile(run)
+        with ExitStack() as stack:
             for hook in self._hooks:
-                hook.on_step(step)
-            if step >= cfg.num_steps:
-                fed, why = None, "finished"
-            elif self._stop is not None and self._stop.should_stop(step):
-                fed, why = None, "stopped"
-            else:
-                fed = self._feed()
-            log.record(step, metrics)
-            evaluates = _due(step, cfg.evaluate_every) or step >= cfg.num_steps
-            saves = _due(step, cfg.checkpoint_every) or fed is None
-            if evaluates or saves:
-                log.flush()
-                if evaluates:
-                    self._evaluate(step, state.params)
-                if saves:
-                    self._save(step, state, position)
+                if isinstance(hook, SupportsStartAndEnd):
+                    hook.on_start(run.step)
+                    stack.callback(_end, hook, run)
+            if run.step == 0:
+                self._evaluate(run, self._evaluations.due(0, last=False))
+            self._speedometer.restart()
+            why: Why | None = None
+            while why is None:
+                try:
+                    why = self._steps(run, program)
+                except _GoBackError as error:
+                    bad = error.with_traceback(None)
+                else:
+                    break
+                why = self._go_back(run, bad.verdict, bad.position)
+        with run.activity("checkpoint", "waiting for the last save"):
+            self._checkpoints.wait(run.step)
+        self._log.write(run.step, "goodput", run.goodput.report())
+        return why
+
+    def _steps(self, run: _Run[Params], program: CompiledStep[Params]) -> Why:
+        """The loop. The first batch is fed."""
+        cfg, why = self.cfg, None
+        while why is None:
+            fed, metrics = self._dispatch(run, program)
+            for hook in self._hooks:
+                hook.on_step(run.step)
+            why = self._spent(run) or self._wished(run)
+            if why is None and not self._feed(run):
+                why = "data"
+            evaluators = self._evaluations.due(run.step, last=why not in (None, "stopped"))
+            is_written = is_due(run.step, cfg.log_every) or bool(evaluators) or why not in (None, "stopped")
+            self._take(run, fed, metrics, is_written=is_written)
+            self._read(run, leaving=1)
+            saves = is_due(run.step, cfg.checkpoint_every)
+            if evaluators or saves or why is not None:
+                self._read(run, leaving=0)
+                why = self._evaluate(run, evaluators) or why
+                if saves or why is not None:
+                    self._save(run)
                 self._speedometer.restart()
-        self._wait(step)
-        return Result(step, why, dict(log.latest), state)
+        return why
 
-    def _start(self) -> tuple[int, TrainState[Params]]:
-        """The state to begin with, and the input at its place."""
-        step = self._checkpointer.latest() if self._checkpointer is not None else None
-        if self._checkpointer is None or step is None:
-            return 0, self.init_state()
-        state, blobs = self._checkpointer.restore(step, self.abstract_state())
-        if _INPUT not in blobs:
-            raise CheckpointError(f"the checkpoint of step {step} has no {_INPUT!r} among its blobs {sorted(blobs)}")
-        self._batches.set_state(blobs[_INPUT])
-        return step, state
+    def _begin(self, stack: ExitStack) -> _Run[Params]:
+        """What lives as long as ``stack`` is open."""
+        watchdog = None if self.cfg.watchdog is None else self.cfg.watchdog.build()
+        arrivals = Arrivals(on_arrival=None if watchdog is None else watchdog.arrived)
+        stack.callback(arrivals.close)
+        if watchdog is not None:
+            watchdog.start()
+            stack.callback(watchdog.close)
+        goodput = Goodput()
+        return _Run(
+            goodput=goodput,
+            activity=Activity(goodput, watchdog),
+            arrivals=arrivals,
+            watchdog=watchdog,
+            agree=Agreement(self._partitioner.replicated()),
+            begun=time.monotonic(),
+            state=self.abstract_state(),
+        )
 
-    def _feed(self) -> _Fed | None:
-        """The next batch, on its way to the devices; None at the end of the data."""
-        batch = next(self._batches, None)
-        return None if batch is None else _Fed(self._partitioner.put(batch), self._batches.get_state())
-
-    def _evaluate(self, step: int, params: Params) -> None:
-        key = jax.random.key_data(keys_of(self.cfg.seed).evaluations)
-        for name, evaluator in self._evaluators.items():
-            means, last = WeightedMeans(), None
-            for batch in islice(evaluator.batches(), evaluator.max_batches):
-                with self._partitioner.activate():
-                    metrics = self._eval_step(params, key, self._partitioner.put(batch))
-                if last is not None:
-                    means.add(last)
-                last = metrics
-            if last is None:
-                raise ValueError(f"evaluator {name!r} gave no batch at step {step}; give it data or leave it out")
-            means.add(last)
-            self._log.report(step, name, means.result())
-
-    def _save(self, step: int, state: TrainState[Params], position: bytes) -> None:
-        if self._checkpointer is None:
+    def _start(self, run: _Run[Params]) -> None:
+        """The newest snapshot, or the beginning; the sinks forget what came after."""
+        snapshot = self._checkpoints.newest(run.state)
+        if snapshot is None:
+            run.position = self._batches.get_state()
+            run.state = self.init_state()
+            self._log.begin(-1)
             return
-        try:
-            self._checkpointer.save(step, state, {_INPUT: position})
-        except Exception as error:
-            raise _unsaved(step, error) from error
+        run.step, run.state, run.position, memory = snapshot
+        self._batches.set_state(run.position)
+        self._bad_steps.restore(memory.get("bad_steps"))
+        if self._early_stop is not None:
+            self._early_stop.memory = memory.get("early_stop", {})
+        totals = memory.get("seconds", {})
+        run.goodput.carry(totals)
+        run.kept, run.seconds_before = totals.get("step", 0.0), sum(totals.values()) - totals.get("down", 0.0)
+        self._charge_gap(run, memory)
+        self._log.begin(run.step)
 
-    def _wait(self, step: int) -> None:
-        if self._checkpointer is None:
-            return
-        try:
-            self._checkpointer.wait()
-        except Exception as error:
-            raise _unsaved(step, error) from error
+    def _charge_gap(self, run: _Run[Params], memory: Memory) -> None:
+        """Charge the time since the checkpoint was saved: to steps that have to be done again, as far as sinks tell of any."""
+        gap = max(time.time() - memory.get("saved_at", time.time()) - (time.monotonic() - run.begun), 0.0)
+        lost_steps = max((self._log.last_step() or 0) - run.step, 0)
+        lost = min(lost_steps * run.kept / max(run.step, 1), gap)
+        run.goodput.charge("lost", lost)
+        run.goodput.charge("down", gap - lost)
+
+    def _compile(self, run: _Run[Params]) -> CompiledStep[Params]:
+        assert run.fed is not None
+        with run.activity("compile", "compiling the step"), lookups() as found:
+            program = self.compile(describe(run.fed.batch))
+        cached = {"compile_cached": float(not found.misses)} if found.hits or found.misses else {}
+        self._log.write(run.step, "speed", {"compile_seconds": program.seconds, **cached})
+        if run.watchdog is not None:
+            run.watchdog.runs(program.executable.as_text)
+        return program
+
+    def _feed(self, run: _Run[Params]) -> bool:
+        """Put the next batch on its way to the devices; whether there is one."""
+        what = f"waiting for the batch of step {run.step + 1} from {type(self._batches).__name__}"
+        with run.activity("input", what):
+            batch = next(self._batches, None)
+        if batch is None:
+            return False
+        run.fed = _Fed(self._partitioner.put(batch), run.position, self._batches.get_state())
+        return True
+
+    def _dispatch(self, run: _Run[Params], program: CompiledStep[Params]) -> tuple[_Fed, Metrics]:
+        """Give the step to the devices."""
+        fed = run.fed
+        assert fed is not None
+        dispatched = time.monotonic()
+        run.state, metrics = program(run.state, fed.batch)
+        run.step, run.position = run.step + 1, fed.after
+        run.arrivals.expect(run.step, dispatched, metrics["loss"][0])
+        return fed, metrics
+
+    def _spent(self, run: _Run[Params]) -> Why | None:
+        """Why no more steps are to be done, as far as it is the same for all processes and whenever it is asked."""
+        if run.step >= self.cfg.num_steps:
+            return "finished"
+        if self._early_stop is not None and self._early_stop.is_reached:
+            return "plateau"
+        return self._budget.spent(run.step, run.position) if run.step else None
+
+    def _wished(self, run: _Run[Params]) -> Why | None:
+        """Why no more steps are wanted, by any process."""
+        wish: Why | None = None
+        if self._stop is not None and self._stop.should_stop(run.step):
+            wish = "stopped"
+        elif self._budget.is_late(run.seconds_before + time.monotonic() - run.begun):
+            wish = "seconds"
+        return _WISHES[run.agree(_WISHES.index(wish))]
+
+    def _take(self, run: _Run[Params], fed: _Fed, metrics: Metrics, *, is_written: bool) -> None:
+        """Ask the devices for the step's numbers: all that are written, or those that are judged."""
+        chosen = {name: pair for name, pair in metrics.items() if is_written or name in WATCHED}
+        for leaf in jax.tree.leaves(chosen):
+            leaf.copy_to_host_async()
+        run.taken.append(_Taken(run.step, fed, chosen, is_written))
+
+    def _read(self, run: _Run[Params], *, leaving: int) -> None:
+        """Read, judge and write the numbers of all steps but the last ``leaving``; waits for the devices."""
+        while len(run.taken) > leaving:
+            taken = run.taken.pop(0)
+            with run.activity("other", f"waiting for step {taken.step} on the devices"):
+                fetched = fetch(taken.metrics)
+                self._account(run)
+            values = {name: mean for name, (mean, _) in fetched.items()}
+            verdict = self._bad_steps.judge(taken.step, {name: values[name] for name in WATCHED if name in values})
+            if verdict is not None:
+                self._respond(verdict, taken)
+            speed = self._speedometer.lap()
+            if taken.is_written:
+                self._log.report(taken.step, "train", {**values, "num_targets": fetched["loss"][1]})
+                self._log.write(taken.step, "speed", speed)
+
+    def _account(self, run: _Run[Params]) -> None:
+        arrival = run.arrivals.next()
+        run.goodput.worked(arrival.dispatched, arrival.done)
+
+    def _respond(self, verdict: Verdict, taken: _Taken) -> None:
+        """Tell of a bad step, and do what the policy says."""
+        _LOG.warning(
+            "step %d: %s; %s%s",
+            verdict.step,
+            verdict.why,
+            _RESPONSES[verdict.action],
+            self._documents(taken.fed.before),
+        )
+        if verdict.action == "rewind":
+            raise _GoBackError(verdict, taken.fed.after)
+        self._log.write(verdict.step, "events", {verdict.action: 1.0, **verdict.values})
+        if verdict.action == "stop":
+            raise verdict.error()
+
+    def _documents(self, position: bytes) -> str:
+        """What the batch after ``position`` is made of, for people."""
+        if not isinstance(self._batches, SupportsOrigins):
+            return ""
+        lines = self._batches.origins(position)
+        more = [f"and {len(lines) - _MOST_DOCUMENTS} more"] if len(lines) > _MOST_DOCUMENTS else []
+        return "\n  ".join(["; its batch is", *lines[:_MOST_DOCUMENTS], *more])
+
+    def _go_back(self, run: _Run[Params], verdict: Verdict, position: bytes) -> Why | None:
+        """To the newest checkpoint, or the beginning; the data goes on at ``position``."""
+        with run.activity("rewind", f"going back from step {verdict.step}"):
+            while run.taken:
+                run.taken.pop()
+                self._account(run)
+            self._checkpoints.wait(run.step)
+            run.state = self.abstract_state()  # so that the memory of the bad one is free
+            snapshot = self._checkpoints.newest(run.state)
+            memory: Memory = {}
+            if snapshot is None:
+                run.step, run.state = 0, self.init_state()
+            else:
+                run.step, run.state, _, memory = snapshot
+            self._bad_steps.go_back(memory.get("bad_steps"))
+            if self._early_stop is not None:
+                self._early_stop.memory = memory.get("early_stop", {})
+            run.position = position
+            self._batches.set_state(position)
+            lost = run.goodput.seconds().get("step", 0.0) - run.kept
+            run.goodput.move(lost, origin="step", to="lost")
+        event = {"rewind": 1.0, "from_step": float(verdict.step), "to_step": float(run.step), **verdict.values}
+        self._log.go_back(run.step, event)
+        fed = self._feed(run)
+        self._speedometer.restart()
+        return None if fed else "data"
+
+    def _evaluate(self, run: _Run[Params], names: Sequence[str]) -> Why | None:
+        """Evaluate, and those that are left too if that ends the training; why it does."""
+        for name in names:
+            with run.activity("evaluation", f"evaluating {name!r} at step {run.step}"):
+                values = self._evaluations.evaluate(name, run.state.params, step=run.step)
+            self._log.report_evaluation(run.step, name, values)
+            if self._early_stop is not None and run.step:
+                self._early_stop.see(name, values)
+        if names:
+            self._log.write(run.step, "goodput", run.goodput.report())
+        if self._early_stop is None or not self._early_stop.is_reached:
+            return None
+        left = [name for name in self._evaluations.due(run.step, last=True) if name not in names]
+        return (self._evaluate(run, left) if left else None) or "plateau"
+
+    def _save(self, run: _Run[Params]) -> None:
+        seconds = run.goodput.seconds()
+        memory: Memory = {"saved_at": time.time(), "seconds": seconds, "bad_steps": self._bad_steps.memory}
+        if self._early_stop is not None:
+            memory["early_stop"] = self._early_stop.memory
+        with run.activity("checkpoint", f"saving step {run.step}"):
+            self._checkpoints.save(Snapshot(run.step, run.state, run.position, memory))
+        run.kept = seconds.get("step", 0.0)
+        self._log.write(run.step, "goodput", run.goodput.report())
 
 
-def _unsaved(step: int, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"at step {step} a checkpoint turns out not to be written: {error}. Mend the cause and run again: training goes on "
-        "from the newest checkpoint"
-    )
+_RESPONSES = {
+    "note": "training goes on",
+    "skip": "training goes on without it",
+    "rewind": "training goes back to the newest checkpoint, and on with the batch that follows",
+    "stop": "training stops",
+}
 
 
-def _due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0
+def _end(hook: SupportsStartAndEnd, run: _Run[Params]) -> None:
+    hook.on_end(run.step)
 
 
-def _check(cfg: Trainer.Config, evaluators: Mapping[str, Evaluator]) -> None:
+def _check(cfg: Trainer.Config, evaluators: Mapping[str, Evaluator], early_stop: EarlyStop | None) -> None:
     for name, value in (
         ("num_steps", cfg.num_steps),
         ("num_microbatches", cfg.num_microbatches),
         ("evaluate_every", cfg.evaluate_every),
         ("checkpoint_every", cfg.checkpoint_every),
+        ("log_every", cfg.log_every),
     ):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    taken = {"train", "speed"} & set(evaluators)
+    taken = sorted(_OWN_GROUPS & evaluators.keys())
     if taken:
         raise ValueError(
-            f"an evaluator can't be called {taken.pop()!r}: the trainer writes its own values under that name"
+            f"an evaluator can't be called {taken[0]!r}: the trainer writes its own values under that name"
+        )
+    if early_stop is not None and early_stop.cfg.evaluator not in evaluators:
+        raise ValueError(
+            f"early stop watches the evaluator {early_stop.cfg.evaluator!r}; there are {sorted(evaluators)}"
         )
