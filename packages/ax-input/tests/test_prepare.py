@@ -284,3 +284,18 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     (tmp_path / "future" / "manifest.json").write_text('{"format": 99}')
     with pytest.raises(DataError, match="a corpus in format 99, this version reads 1"):
         PreparedCorpus(tmp_path / "future")
+
+
+def test_parts_of_long_documents(tmp_path: Path) -> None:
+    texts = ["short", "".join(chr(97 + i % 23) for i in range(50_000)), "x" * 16_384, "end"]
+    tokenizer = ByteTokenizer()
+    encoder = TextEncoder.Config().build(tokenizer=tokenizer)
+    prepared = prepare_corpus([MemorySource(texts)], tmp_path / "out", tokenizer=tokenizer, encoder=encoder)
+    for i, text in enumerate(texts):
+        whole = prepared[i]["tokens"]
+        assert tokenizer.decode(whole) == text
+        for begin, end in [(0, 0), (0, 1), (1, 2), (16_383, 16_385), (16_384, 32_768), (7, 40_000), (49_999, 50_000)]:
+            begin, end = min(begin, len(text)), min(end, len(text))
+            part = prepared.part(i, begin, end)["tokens"]
+            assert part.dtype == np.int32
+            assert np.array_equal(part, whole[begin:end])

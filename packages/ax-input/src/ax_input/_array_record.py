@@ -64,13 +64,19 @@ class ArrayRecordFile:
         return int(self._length)
 
     def __getitem__(self, index: int, /) -> bytes:
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self._path}: {len(self)} records, asked for {index}")
+        return self.read(range(index, index + 1))[0]
+
+    def read(self, indices: range) -> list[bytes]:
+        """Several records that follow each other. Raises BadRecordError when one is corrupt."""
+        if not 0 <= indices.start <= indices.stop <= len(self):
+            raise IndexError(f"{self._path}: {len(self)} records, asked for {indices.start} to {indices.stop - 1}")
+        if not indices:
+            return []
         try:
-            data: bytes = self._open().read([index])[0]
+            records: list[bytes] = self._open().read(list(indices))
         except RuntimeError as error:
-            raise BadRecordError(str(self._path), index + 1, Reason.CORRUPT, str(error)) from error
-        return data
+            raise BadRecordError(str(self._path), indices.start + 1, Reason.CORRUPT, str(error)) from error
+        return records
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_reader": None}

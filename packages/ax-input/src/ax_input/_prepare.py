@@ -27,7 +27,7 @@ from ._array_record import WRITER_OPTIONS
 from ._errors import BadRecordError, BadRecordLog, DataError, Reason
 from ._files import find_files
 from ._holdout import content_digest
-from ._prepared_corpus import FORMAT, INDEX, MANIFEST, PreparedCorpus, differences, read_manifest
+from ._prepared_corpus import FORMAT, INDEX, MANIFEST, PIECE, PreparedCorpus, differences, read_manifest
 from ._read import OnProgress
 from ._record import Record
 from ._remote import File, size_of
@@ -279,6 +279,7 @@ class _Preparation:
 
         bad_records = BadRecordLog(self._on_bad_record)
         index: dict[str, list[object]] = {name: [] for name in INDEX}
+        num_pieces = 0
         with _appearing(self._out / _shard(shard)) as partial:
             writer = ArrayRecordWriter(str(partial), WRITER_OPTIONS)
             for each in self._shards[shard]:
@@ -288,18 +289,13 @@ class _Preparation:
                     except BadRecordError as error:
                         bad_records.add(error)
                         continue
-                    data = b"".join(
-                        np.ascontiguousarray(arrays[name], dtype).tobytes()
-                        for name, dtype in self._encoder.dtypes.items()
-                    )
-                    writer.write(data)
-                    entry = (
-                        len(arrays["tokens"]),
-                        num_bytes,
-                        list(content_digest(data)),
-                        each.source,
-                        record.number or 0,
-                    )
+                    kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in self._encoder.dtypes.items()]
+                    length = len(kept[0])
+                    for start in range(0, length, PIECE):
+                        writer.write(b"".join(array[start : start + PIECE].tobytes() for array in kept))
+                    digest = content_digest(b"".join(array.tobytes() for array in kept))
+                    entry = (length, num_pieces, num_bytes, list(digest), each.source, record.number or 0)
+                    num_pieces += -(-length // PIECE)
                     for name, value in zip(INDEX, entry, strict=True):
                         index[name].append(value)
             writer.close()

@@ -3,14 +3,16 @@
 The folder holds
 
     manifest.json               what it is: tokenizer, encoder, files, counts, bad records, fingerprint
-    shard-00000.arrayrecord …   a record a document: its arrays one after another, little-endian
+    shard-00000.arrayrecord …   the documents, in pieces of up to 16,384 tokens: a piece's arrays one after another, little-endian
     lengths.npy                 tokens of each document, [D] int64
+    pieces.npy                  the record of its shard that each document begins with, [D] int64
     num_bytes.npy               bytes of the text that each stands for, [D] int64
     digests.npy                 a digest of each document's content, [D, 16] uint8
     sources.npy, records.npy    where each came from: the file's place in the manifest, [D] int32; the record in it, [D] int64, from 1,
                                 or 0 for the whole file
 
-The arrays are mapped into memory, and reading a document reads that document's bytes: a corpus of any size costs no memory.
+The arrays are mapped into memory, and reading a part of a document reads the pieces that it lies in: a corpus of any size, and a
+document of any length, cost no memory.
 """
 
 from __future__ import annotations
@@ -31,9 +33,12 @@ from ._tokenizer_identity import tokenizer_identity
 from .protocols import Tokenizer
 
 FORMAT = 1
+PIECE = 2**14
+"""Tokens of a piece, the last of a document aside."""
 MANIFEST = "manifest.json"
 INDEX: Mapping[str, tuple[np.dtype, tuple[int, ...]]] = {
     "lengths": (np.dtype("<i8"), ()),
+    "pieces": (np.dtype("<i8"), ()),
     "num_bytes": (np.dtype("<i8"), ()),
     "digests": (np.dtype("u1"), (16,)),
     "sources": (np.dtype("<i4"), ()),
@@ -68,15 +73,32 @@ class PreparedCorpus:
         """The arrays of document ``index``, ``[T]``: ``tokens`` int32, others as they were encoded."""
         if not 0 <= index < len(self):
             raise IndexError(f"{self.folder}: {len(self)} documents, asked for {index}")
+        return self.part(index, 0, int(self.lengths[index]))
+
+    def part(self, index: int, begin: int, end: int, /) -> Mapping[str, np.ndarray]:
+        """The arrays of a document from ``begin`` to ``end``; only the pieces that hold them are read."""
         shard = bisect.bisect_right(self._ends, index)
-        record = self._shard(shard)[index - (self._ends[shard - 1] if shard else 0)]
-        length = int(self.lengths[index])
+        first, last = begin // PIECE, -(-end // PIECE)
+        start = int(self._index["pieces"][index])
+        pieces = [self._arrays(record) for record in self._shard(shard).read(range(start + first, start + last))]
+        arrays = {}
+        for name, dtype in self._dtypes.items():
+            joined = (
+                pieces[0][name]
+                if len(pieces) == 1
+                else np.concatenate([np.empty(0, dtype), *(p[name] for p in pieces)])
+            )
+            arrays[name] = joined[begin - first * PIECE : end - first * PIECE]
+        return {**arrays, "tokens": arrays["tokens"].astype(np.int32)}
+
+    def _arrays(self, record: bytes) -> dict[str, np.ndarray]:
+        length = len(record) // sum(dtype.itemsize for dtype in self._dtypes.values())
         arrays: dict[str, np.ndarray] = {}
         start = 0
         for name, dtype in self._dtypes.items():
             arrays[name] = np.frombuffer(record, dtype, length, start)
             start += length * dtype.itemsize
-        return {**arrays, "tokens": arrays["tokens"].astype(np.int32)}
+        return arrays
 
     @property
     def lengths(self) -> np.ndarray:
