@@ -33,7 +33,9 @@ class TextEncoder:
     def __call__(self, record: Record, /) -> tuple[Mapping[str, np.ndarray], int]:
         """``tokens`` ``[T]`` int32, and the text's bytes in UTF-8. Raises BadRecordError when there is no text."""
         text = record.text(self._text_field)
-        return {"tokens": tokens_of(self._tokenizer, text, record.origin)}, len(text.encode("utf-8"))
+        return {"tokens": checked_ids(self._tokenizer.encode(text), self._tokenizer, record.origin)}, len(
+            text.encode("utf-8")
+        )
 
 
 def token_dtype(tokenizer: Tokenizer) -> np.dtype:
@@ -41,9 +43,9 @@ def token_dtype(tokenizer: Tokenizer) -> np.dtype:
     return np.dtype("<u2" if tokenizer.vocab_size <= 2**16 else "<u4")
 
 
-def tokens_of(tokenizer: Tokenizer, text: str, origin: str) -> np.ndarray:
-    """The ids of a text, ``[T]`` int32. Raises DataError when the tokenizer doesn't do as it should."""
-    ids = np.asarray(tokenizer.encode(text))
+def checked_ids(ids: np.ndarray, tokenizer: Tokenizer, origin: str) -> np.ndarray:
+    """The ids of a text as int32. Raises DataError when they aren't ``[T]``, or outside of the tokenizer's vocabulary."""
+    ids = np.asarray(ids)
     vocab_size = tokenizer.vocab_size
     if ids.ndim != 1 or (ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size):
         raise DataError(

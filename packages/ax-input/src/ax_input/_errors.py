@@ -27,6 +27,7 @@ class Reason(enum.StrEnum):
     CORRUPT = "corrupt"
     MISSING_FIELD = "missing field"
     WRONG_TYPE = "wrong type"
+    REFUSED = "refused"
 
 
 class BadRecordError(DataError):

@@ -52,6 +52,15 @@ class SupportsFingerprint(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsMarks(Protocol):
+    """A tokenizer with special tokens that have a name in text, such as ``<|im_end|>``."""
+
+    def encode_marked(self, text: str, /) -> np.ndarray:
+        """As ``encode``, but names of special tokens become those tokens: for what a template writes, not for a document."""
+        ...
+
+
 class Encoder(Protocol):
     """Makes a document of a record: what a corpus is prepared with."""
 
@@ -108,4 +117,28 @@ class SupportsParts(Protocol):
 
     def part(self, index: int, begin: int, end: int, /) -> Mapping[str, np.ndarray]:
         """The arrays of document ``index`` from ``begin`` to ``end``, which are in [0, its length]."""
+        ...
+
+
+class Corpus(Protocol):
+    """Tokenised documents in two parts: what a mixture asks of a source, whose config is built with ``tokenizer`` and ``on_progress``."""
+
+    @property
+    def train(self) -> TokenDocuments:
+        """What to train on."""
+        ...
+
+    @property
+    def validation(self) -> TokenDocuments | None:
+        """What is held out; None when nothing is."""
+        ...
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of text per token or end mark of what is held out (of what to train on when nothing is), for bits per byte."""
+        ...
+
+    @property
+    def report(self) -> object:
+        """What was read and what was left out; printed for the user."""
         ...
