@@ -247,7 +247,7 @@ SOURCES: Stored[Source[object]] = {
     "ax_input.TextSource": lambda folder: TextSource(small.write_text(folder)),
     "ax_input.JsonlSource": lambda folder: JsonlSource(small.write_jsonl(folder)),
     "ax_input.ParquetSource": lambda folder: ParquetSource(small.write_parquet(folder)),
-    "ax_input.Windows": lambda _: small.pipeline().train_windows,
+    "ax_input.Rows": lambda _: small.pipeline().train_rows,
     "ax_input.EvaluationBatches": lambda _: small.pipeline().validation(),
     "a list": lambda _: ["some", "text"],
     "an array": lambda _: np.arange(6).reshape(3, 2),

@@ -36,7 +36,7 @@ def test_train_and_validation(corpus: Path) -> None:
     held_out = data.tokenizer.decode(targets[targets >= 0])
     assert data.bytes_per_token == len(held_out.encode()) / (targets >= 0).sum()
     numbers = {line for line in held_out.splitlines() if line}
-    every = data.train_windows.gather(np.arange(len(data.train_windows)))["tokens"].ravel()
+    every = data.train_rows.gather(np.arange(len(data.train_rows)))["tokens"].ravel()
     kept = set(data.tokenizer.decode(every).splitlines())
     assert numbers
     assert not numbers & kept
@@ -78,9 +78,10 @@ def test_one_document_is_cut_in_two(tmp_path: Path) -> None:
     path.write_text("".join(f"line {i}\n" for i in range(500)))
     data = config(path, holdout_fraction=0.1).build()
     assert data.report.num_documents == 1
-    assert data.validation_windows is not None
-    assert data.validation_windows.num_bytes + data.train_windows.num_bytes == path.stat().st_size
-    assert 0.08 < data.validation_windows.num_bytes / path.stat().st_size < 0.12
+    assert data.validation_rows is not None
+    places = data.validation_rows.index.num_places, data.train_rows.index.num_places
+    assert sum(places) == path.stat().st_size + 2
+    assert 0.08 < places[0] / sum(places) < 0.12
 
 
 def test_nothing_held_out(tmp_path: Path) -> None:
@@ -173,8 +174,8 @@ class Upside:
 
 def test_another_tokenizer(corpus: Path) -> None:
     data = config(corpus).build(tokenizer=Upside(eos_id=0))
-    assert data.train_windows[0]["tokens"][:2].tolist() == [0, 256 - ord("d")]
-    assert data.tokenizer.decode(data.train_windows[0]["tokens"]).startswith("document")
+    assert data.train_rows[0]["tokens"][:2].tolist() == [0, 256 - ord("d")]
+    assert data.tokenizer.decode(data.train_rows[0]["tokens"]).startswith("document")
 
 
 def test_standard_library_by_default() -> None:

@@ -1,14 +1,9 @@
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from ax_input import ByteTokenizer, DataError, Document, TokenStore, Windows
-from ax_input.testing import check_source
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-EOS = ByteTokenizer.eos_id
+from ax_input import ByteTokenizer, DataError, Document, TokenStore
+from ax_input.testing import check_token_documents
 
 
 def store_of(texts: Sequence[str]) -> TokenStore:
@@ -18,43 +13,23 @@ def store_of(texts: Sequence[str]) -> TokenStore:
     return store
 
 
-@settings(deadline=None)
-@given(
-    chosen=st.lists(st.tuples(st.text(max_size=12), st.booleans()), min_size=1).filter(lambda c: any(x[1] for x in c)),
-    seq_length=st.integers(1, 20),
-)
-def test_windows_cover_the_chosen_documents_exactly(chosen: list[tuple[str, bool]], seq_length: int) -> None:
-    texts, mask = zip(*chosen, strict=True)
-    windows = store_of(texts).windows(np.array(mask), seq_length=seq_length)
-    kept = [text for text, choice in chosen if choice]
-    stream = [EOS]
-    for text in kept:
-        stream += [*text.encode(), EOS]
-
-    batch = windows.gather(np.arange(len(windows)))
-    counts = batch["targets"] >= 0
-    assert batch["targets"][counts].tolist() == stream[1:]
-    assert batch["tokens"][counts].tolist() == stream[:-1]
-    assert counts.sum() == windows.num_targets == len(stream) - 1
-    assert counts[:-1].all()
-    assert len(windows) == math.ceil(windows.num_targets / seq_length)
-    assert (batch["tokens"][~counts] == EOS).all()
-    assert windows.bytes_per_token == sum(len(text.encode()) for text in kept) / windows.num_targets
-
-
-def test_random_access() -> None:
-    windows = store_of(["one", "zwölf"]).windows(np.array([True, True]), seq_length=4)
-    check_source(windows)
-    batch = windows.gather(np.array([2, 0, 3]))
-    for row, index in enumerate([2, 0]):
-        for name in ("tokens", "targets"):
-            assert windows[index][name].dtype == np.int32
-            assert windows[index][name].shape == (4,)
-            assert np.array_equal(windows[index][name], batch[name][row])
-    assert (batch["targets"][2] == -1).all()
-    for index in (-1, len(windows)):
-        with pytest.raises(IndexError):
-            windows[index]
+def test_documents_are_what_was_appended() -> None:
+    texts = ["one", "", "zwölf", "x" * 300]
+    store = store_of(texts)
+    for chosen in ([True] * 4, [False, True, True, False]):
+        documents = store.documents(np.array(chosen))
+        kept = [(i, text) for i, (text, choice) in enumerate(zip(texts, chosen, strict=True)) if choice]
+        check_token_documents(documents)
+        assert [bytes(documents[i]["tokens"].astype(np.uint8)).decode() for i in range(len(documents))] == [
+            text for _, text in kept
+        ]
+        assert [documents.origin(i) for i in range(len(documents))] == [f"{i}.txt" for i, _ in kept]
+        assert documents.lengths.tolist() == [len(text.encode()) for _, text in kept]
+        assert documents.num_bytes == documents.lengths.sum()
+    assert len(store.documents()) == 4
+    for index in (-1, 4):
+        with pytest.raises(IndexError, match="4 documents"):
+            store.documents()[index]
 
 
 def test_sizes() -> None:
@@ -64,7 +39,7 @@ def test_sizes() -> None:
 
 def test_fingerprint_tells_contents_and_boundaries_apart() -> None:
     def fingerprint(*texts: str) -> str:
-        return store_of(texts).windows(np.ones(len(texts), np.bool_), seq_length=4).fingerprint
+        return store_of(texts).documents().fingerprint
 
     assert fingerprint("ab", "c") == fingerprint("ab", "c")
     assert len({fingerprint("ab", "c"), fingerprint("a", "bc"), fingerprint("abc"), fingerprint("c", "ab")}) == 4
@@ -86,22 +61,14 @@ class WideTokenizer:
         return "".join(chr(i) for i in ids if i < self.eos_id)
 
 
-def test_large_vocabulary_and_bytes_per_token() -> None:
+def test_large_vocabulary() -> None:
     store = TokenStore(WideTokenizer())
     store.append(Document("🙂é", "a.txt"))
-    windows = store.windows(np.array([True]), seq_length=8)
-    assert windows[0]["targets"].tolist() == [ord("🙂"), ord("é"), WideTokenizer.eos_id, *[-1] * 5]
-    assert windows.bytes_per_token == 6 / 3
+    assert store.documents()[0]["tokens"].tolist() == [ord("🙂"), ord("é")]
+    assert store.documents().num_bytes == 6
 
 
 def test_ids_outside_of_the_vocabulary_are_refused() -> None:
     for shift in (-100, 0x110001):
         with pytest.raises(DataError, match=r"a\.txt: wanted ids of shape \[T\] in \[0, 1114113\) from WideTokenizer"):
             TokenStore(WideTokenizer(shift)).append(Document("A", "a.txt"))
-
-
-def test_nothing_to_cut() -> None:
-    with pytest.raises(DataError, match="no documents"):
-        store_of(["a"]).windows(np.array([False]), seq_length=4)
-    with pytest.raises(DataError, match="seq_length: wanted at least 1, got 0"):
-        Windows(np.zeros(5, np.uint16), seq_length=0, num_bytes=4)

@@ -80,7 +80,9 @@ class PackingIndex:
     def save(self, folder: Path) -> None:
         """Write the arrays into ``folder``, which exists when all of it does: it appears complete, or not at all."""
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.", ignore_cleanup_errors=True) as name:
+        with tempfile.TemporaryDirectory(
+            dir=folder.parent, prefix=f".{folder.name}.", ignore_cleanup_errors=True
+        ) as name:
             temporary = Path(name, "index")
             temporary.mkdir()
             for array in _ARRAYS:
@@ -122,7 +124,9 @@ class Packing:
         """How to lay documents into rows."""
 
         mode: Mode = field(default="stream", help="documents end to end, or into rows where they fit")
-        long: Long = field(default="split", help="what to do with a document that is longer than a row, where it fits whole")
+        long: Long = field(
+            default="split", help="what to do with a document that is longer than a row, where it fits whole"
+        )
         window: int = field(default=16_384, help="documents that are fitted into rows together")
         segments: bool = field(
             default=False, help='whether batches tell documents apart: arrays "segments" and "positions", for attention'
@@ -188,7 +192,9 @@ class Packing:
         if cache is None:
             return self.pack(documents.lengths, seq_length=seq_length, seed=seed)
         what = {"documents": documents.fingerprint, **self.identity(seq_length=seq_length, seed=seed)}
-        name = hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=12, person=b"packing 1").hexdigest()
+        name = hashlib.blake2b(
+            json.dumps(what, sort_keys=True).encode(), digest_size=12, person=b"packing 1"
+        ).hexdigest()
         folder = cache / name
         if not folder.is_dir():
             self.pack(documents.lengths, seq_length=seq_length, seed=seed).save(folder)

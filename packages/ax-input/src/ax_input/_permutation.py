@@ -6,7 +6,7 @@ What falls outside is sent through again until it falls inside (both after Black
 domains", 2002). So the order of an epoch needs no memory and no replay, and numpy computes a batch of it at once.
 
 The order of a run is kept by these lines, not by a library's version: they must not change what they give. (Grain has such a
-permutation too, for one index a call and sizes below 2**32; here an array is permuted at once.)
+permutation too, for one index a call and for sizes below 2**32; here an array is permuted at once.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def permute(indices: np.ndarray, *, size: int, key: int) -> np.ndarray:
         for i in range(0, _ROUNDS, 2):
             low = (low + _mixed(high ^ keys[i]) % num_low) % num_low
             high = (high + _mixed(low ^ keys[i + 1]) % num_high) % num_high
-        return high * num_low + low
+        joined: np.ndarray = high * num_low + low
+        return joined
 
     result = network(indices.astype(np.uint64).reshape(-1))
     outside = np.flatnonzero(result >= size)
@@ -54,4 +55,5 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     """The finalizer of SplitMix64 (Steele, Lea & Flood, 2014), on 64 bits that wrap around."""
     values = (values ^ (values >> _30)) * _MIX_1
     values = (values ^ (values >> _27)) * _MIX_2
-    return values ^ (values >> _31)
+    result: np.ndarray = values ^ (values >> _31)
+    return result

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
@@ -35,9 +36,10 @@ class Rows:
     Args:
         documents: What is in the rows.
         packing: How it is laid into them, and whether segments are told.
-        index: The rows as ``packing`` has laid them.
+        seq_length: Places of a row.
         eos_id: The end mark.
-        identity: What the rows depend on: equal ones of two runs mean the same rows.
+        seed: Of the packing.
+        cache: A folder to keep the index in.
     """
 
     def __init__(
@@ -45,18 +47,24 @@ class Rows:
         documents: TokenDocuments,
         *,
         packing: Packing,
-        index: PackingIndex,
+        seq_length: int,
         eos_id: int,
-        identity: Mapping[str, object],
+        seed: int = 0,
+        cache: Path | None = None,
     ) -> None:
         self.documents = documents
-        self.index = index
-        self.seq_length = index.seq_length
+        self.seq_length = seq_length
         self.array_names = packing.cfg.arrays()
-        self.identity = dict(identity)
+        self.index: PackingIndex = packing.pack_documents(documents, seq_length=seq_length, seed=seed, cache=cache)
+        self._packing = packing.identity(seq_length=seq_length, seed=seed)
         self._lengths = documents.lengths
         self._part = documents.part if isinstance(documents, SupportsParts) else _whole(documents)
         self._eos_id = eos_id
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """All that the rows depend on: where it is equal, they are."""
+        return {"data": self.documents.fingerprint, **self._packing}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -116,6 +124,28 @@ class Rows:
             targets_N[: last - begin][unweighted] = IGNORED_TARGET
             if end > length and len(weights) and weights[-1] == 0:
                 targets_N[-1] = IGNORED_TARGET
+
+
+@final
+class JoinedRows:
+    """Several ``Rows`` of one length and kind as one after another."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._parts = parts
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def gather(self, rows: np.ndarray, /) -> Mapping[str, np.ndarray]:
+        """Several rows: their arrays, ``[B, T]`` int32. A number past the last row gives one in which nothing counts."""
+        which = np.minimum(np.searchsorted(self._ends, rows, side="right"), len(self._parts) - 1)
+        arrays: dict[str, np.ndarray] = {}
+        for i in np.unique(which).tolist():
+            part, where = self._parts[i], which == i
+            for name, values in part.gather(rows[where] - (self._ends[i] - len(part))).items():
+                arrays.setdefault(name, np.empty((len(rows), part.seq_length), values.dtype))[where] = values
+        return arrays
 
 
 def _whole(documents: TokenDocuments) -> Callable[[int, int, int], Mapping[str, np.ndarray]]:

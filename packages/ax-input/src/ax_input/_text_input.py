@@ -1,28 +1,28 @@
-"""Text in, batches out: the whole pipeline behind one config.
+"""Text in, batches out: the whole pipeline behind one flat config.
 
-Files → documents → tokens → a held-out part and the rest → windows → batches. ``build`` does everything up to the windows; what
-``train`` and ``validation`` give is then a function of the config and the fingerprint alone.
+Files → documents → tokens → a held-out part and the rest → rows → batches. It is a ``Mixture`` of one ``TextCorpus``, called ``text``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 from typing import Literal, final
 
 import ax_config
 import numpy as np
 from ax_config import field
 
-from ._batches import BatchStream, EvaluationBatches, own_rows
-from ._byte_tokenizer import ByteTokenizer
-from ._errors import BadRecordError, BadRecordLog, DataError, Reason, Report
-from ._files import find_files, standard_library_paths
-from ._holdout import check_fraction, cut_in_two, holdout_mask
-from ._read import OnProgress, read_documents
-from ._remote import File
-from ._token_store import TokenStore, Windows
+from ._batches import BatchStream, EvaluationBatches
+from ._errors import Report
+from ._ledger import Ledger
+from ._mixture import Mixture
+from ._packing import Packing
+from ._read import OnProgress
+from ._read_ahead import ReadAhead
+from ._rows import Rows
+from ._text_corpus import TextCorpus
 from .protocols import Tokenizer
+
+_SOURCE = "text"
 
 
 @final
@@ -48,14 +48,16 @@ class TextInput:
         on_bad_record: Literal["error", "skip"] = field(default="error", help="stop at a bad record, or count it")
         seq_length: int = field(default=256, help="tokens in a row")
         batch_size: int = field(default=8, help="rows in a batch, over all processes")
+        packing: Packing.Config = field(default_factory=Packing.Config, help="how documents are laid into rows")
         holdout_fraction: float = field(default=0.05, help="how much to keep for validation")
         seed: int = field(default=0, help="chooses the held-out documents and the order")
         shuffle: bool = field(default=True, help="a new order every epoch; else the order of the files")
+        skip: tuple[tuple[int, int], ...] = field(default=(), help="batches to leave out: (begin, end) each")
+        read_ahead: ReadAhead.Config = field(default_factory=ReadAhead.Config, help="how batches are read")
 
         def batch_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
             """The shapes and dtypes of the arrays of a batch, over all processes; for that nothing need be read."""
-            shape = (self.batch_size, self.seq_length)
-            return {name: (shape, np.dtype(np.int32)) for name in ("tokens", "targets")}
+            return _mixture(self).batch_shapes()
 
     def __init__(
         self,
@@ -67,96 +69,74 @@ class TextInput:
         shard_index: int = 0,
         shard_count: int = 1,
     ) -> None:
-        # What can be seen to be wrong is, before a long corpus is read.
-        check_fraction(cfg.holdout_fraction)
-        own_rows(cfg.batch_size, shard_index, shard_count)
-        if cfg.seq_length < 1:
-            raise DataError(f"seq_length: wanted at least 1, got {cfg.seq_length}")
         self.cfg = cfg
-        self.tokenizer: Tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
+        self._mixture = _mixture(cfg).build(
+            tokenizer=tokenizer, on_progress=on_progress, shard_index=shard_index, shard_count=shard_count
+        )
+        self.tokenizer: Tokenizer = self._mixture.tokenizer
         """What text became tokens by, for prompts and samples."""
-        self._shard_index = shard_index
-        self._shard_count = shard_count
-
-        bad_records = BadRecordLog(cfg.on_bad_record)
-        paths = _paths(cfg, bad_records)
-        documents = read_documents(paths, text_field=cfg.text_field, bad_records=bad_records, on_progress=on_progress)
-
-        first = list(itertools.islice(documents, 2))
-        if not first:
-            raise DataError(f"no documents in {len(paths)} files; {sum(bad_records.counts.values())} bad records")
-        cut = len(first) == 1 and cfg.holdout_fraction > 0
-        if cut:
-            first = list(cut_in_two(first[0], cfg.holdout_fraction))
-        store = TokenStore(self.tokenizer)
-        for document in itertools.chain(first, documents):
-            store.append(document)
-
-        if cut:
-            held_out = np.array([False, True])
-        else:
-            held_out = holdout_mask(store.digests, fraction=cfg.holdout_fraction, seed=cfg.seed)
-        self.train_windows: Windows = store.windows(~held_out, seq_length=cfg.seq_length)
-        """What ``train`` deals out."""
-        self.validation_windows: Windows | None = (
-            store.windows(held_out, seq_length=cfg.seq_length) if held_out.any() else None
-        )
-        """What ``validation`` deals out; None when nothing is held out."""
-        self.report = Report(
-            num_documents=1 if cut else len(store),
-            num_bytes=store.num_bytes,
-            num_tokens=store.num_tokens,
-            bad_records=bad_records.counts,
-            examples=bad_records.examples,
-        )
-        """What was read, and what was left out."""
 
     def train(self) -> BatchStream:
         """A new stream of training batches, at its beginning."""
-        return BatchStream(
-            self.train_windows,
-            batch_size=self.cfg.batch_size,
-            seed=self.cfg.seed,
-            shuffle=self.cfg.shuffle,
-            shard_index=self._shard_index,
-            shard_count=self._shard_count,
-        )
+        return self._mixture.train()
 
     def validation(self, *, max_batches: int | None = None) -> EvaluationBatches:
         """The held-out text as batches, to go over as often as wanted. Raises DataError when nothing is held out."""
-        if self.validation_windows is None:
-            raise DataError("nothing is held out to validate on: holdout_fraction is 0")
-        return EvaluationBatches(
-            self.validation_windows,
-            batch_size=self.cfg.batch_size,
-            max_batches=max_batches,
-            shard_index=self._shard_index,
-            shard_count=self._shard_count,
-        )
+        return self._mixture.validation(max_batches=max_batches)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is in which batch of ``train``."""
+        return self._mixture.ledger
+
+    @property
+    def train_rows(self) -> Rows:
+        """What ``train`` deals out."""
+        return self._mixture.train_rows[_SOURCE]
+
+    @property
+    def validation_rows(self) -> Rows | None:
+        """What ``validation`` deals out; None when nothing is held out."""
+        return self._mixture.validation_rows.get(_SOURCE)
 
     @property
     def batch_shape(self) -> tuple[int, int]:
         """Rows of a batch, over all processes, and tokens of a row."""
-        return self.cfg.batch_size, self.cfg.seq_length
+        return self._mixture.batch_shape
 
     @property
     def bytes_per_token(self) -> float:
         """Bytes per target of the held-out text (of the training text when nothing is held out), for bits per byte."""
-        return (self.validation_windows or self.train_windows).bytes_per_token
+        return self._mixture.bytes_per_token
 
     @property
     def fingerprint(self) -> str:
         """Changes when any token of the text, the split or the order of documents does; not with the batches' settings."""
-        digest = hashlib.blake2b(self.train_windows.fingerprint.encode(), digest_size=16)
-        if self.validation_windows is not None:
-            digest.update(self.validation_windows.fingerprint.encode())
-        return digest.hexdigest()
+        return self._mixture.fingerprint
+
+    @property
+    def report(self) -> Report:
+        """What was read, and what was left out."""
+        report = self._mixture.report.sources[_SOURCE]
+        assert isinstance(report, Report)
+        return report
 
 
-def _paths(cfg: TextInput.Config, bad_records: BadRecordLog) -> tuple[File, ...]:
-    if not cfg.paths:
-        return tuple(standard_library_paths())
-    files = find_files(cfg.paths)
-    for path in files.empty:
-        bad_records.count(BadRecordError(str(path), None, Reason.EMPTY_FILE, "0 bytes"))
-    return files.paths
+def _mixture(cfg: TextInput.Config) -> Mixture.Config:
+    corpus = TextCorpus.Config(
+        paths=cfg.paths,
+        text_field=cfg.text_field,
+        on_bad_record=cfg.on_bad_record,
+        holdout_fraction=cfg.holdout_fraction,
+        seed=cfg.seed,
+    )
+    return Mixture.Config(
+        sources={_SOURCE: corpus},
+        seq_length=cfg.seq_length,
+        batch_size=cfg.batch_size,
+        packing=cfg.packing,
+        seed=cfg.seed,
+        shuffle=cfg.shuffle,
+        skip=cfg.skip,
+        read_ahead=cfg.read_ahead,
+    )

@@ -1,13 +1,7 @@
-"""Documents as one long row of tokens, and windows cut from it.
+"""Tokenised documents in memory.
 
-A ``TokenStore`` tokenises each document once and keeps flat numpy arrays: the tokens of all documents one after another, in the
-smallest unsigned type that holds the vocabulary, and per document its end, its bytes and its digest. ``windows``
-joins a choice of documents into a stream, with an end mark before the first and after each,
-
-    eos  d o c u m e n t  eos  a n o t h e r  eos
-
-and cuts it into windows: inputs ``stream[i*T : (i+1)*T]`` and targets one further. So every token of every document is a target
-exactly once, with all that precedes it in its window as context; the last window is filled up with targets of -1.
+Each document is tokenised once and kept in flat numpy arrays: the tokens of all documents one after another, in the smallest
+unsigned type that holds the vocabulary, and per document its end, its bytes, its digest and its origin.
 """
 
 from __future__ import annotations
@@ -25,13 +19,10 @@ from ._errors import DataError
 from ._holdout import content_digest
 from .protocols import Tokenizer
 
-IGNORED_TARGET = -1
-"""The target of a position that doesn't count."""
-
 
 @final
 class TokenStore:
-    """Tokenised documents, in memory: 2 bytes a token for vocabularies up to 65,536, else 4."""
+    """Documents that are appended one by one: 2 bytes a token for vocabularies up to 65,536, else 4. Fits ``TokenDocuments``."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -39,6 +30,7 @@ class TokenStore:
         self._ends = array.array("q")
         self._num_bytes = array.array("q")
         self._digests: list[bytes] = []
+        self._origins: list[str] = []
 
     def append(self, document: Document) -> None:
         """Tokenise ``document`` and keep the tokens."""
@@ -54,6 +46,7 @@ class TokenStore:
         self._ends.append(len(self._tokens))
         self._num_bytes.append(len(data))
         self._digests.append(content_digest(data))
+        self._origins.append(document.origin)
 
     def __len__(self) -> int:
         """The number of documents."""
@@ -74,66 +67,61 @@ class TokenStore:
         """The content digest of each document."""
         return self._digests
 
-    def windows(self, documents: np.ndarray, *, seq_length: int) -> Windows:
-        """The windows of the documents where ``documents`` ([D] bool) is True, in order."""
+    def documents(self, chosen: np.ndarray | None = None, /) -> MemoryDocuments:
+        """The documents where ``chosen`` ([D] bool) is True, in order; all unless given. No more can be appended while they live."""
+        which = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
         ends = np.frombuffer(self._ends, np.int64)
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-        chosen = np.flatnonzero(documents)
-        # Positions in the new stream: each document is followed by one mark, and the first comes after one.
-        lengths = (ends - starts)[chosen]
-        stops = 1 + np.cumsum(lengths + 1)
-        tokens = np.frombuffer(self._tokens, np.dtype(self._tokens.typecode))
-        stream = np.full(int(stops[-1]) if chosen.size else 1, self._tokenizer.eos_id, tokens.dtype)
-        for start, length, stop in zip(starts[chosen].tolist(), lengths.tolist(), stops.tolist(), strict=True):
-            stream[stop - 1 - length : stop - 1] = tokens[start : start + length]
-        num_bytes = int(np.frombuffer(self._num_bytes, np.int64)[chosen].sum())
-        return Windows(stream, seq_length=seq_length, num_bytes=num_bytes)
+        return MemoryDocuments(
+            np.frombuffer(self._tokens, np.dtype(self._tokens.typecode)),
+            starts=starts[which],
+            ends=ends[which],
+            origins=[self._origins[i] for i in which.tolist()],
+            num_bytes=int(np.frombuffer(self._num_bytes, np.int64)[which].sum()),
+        )
 
 
 @final
-class Windows:
-    """A stream of tokens as windows of ``seq_length`` inputs and targets, with random access.
+class MemoryDocuments:
+    """Documents that are parts of one array of tokens. Fits ``TokenDocuments`` and ``SupportsParts``.
 
-    ``stream`` begins and ends with an end mark; ``num_bytes`` are the bytes of the text that it stands for.
+    ``num_bytes`` are the bytes of the text that they stand for.
     """
 
-    def __init__(self, stream: np.ndarray, *, seq_length: int, num_bytes: int) -> None:
-        if seq_length < 1:
-            raise DataError(f"seq_length: wanted at least 1, got {seq_length}")
-        if len(stream) < 2:
-            raise DataError("no documents to make windows of")
-        self.seq_length = seq_length
+    def __init__(
+        self, tokens: np.ndarray, *, starts: np.ndarray, ends: np.ndarray, origins: Sequence[str], num_bytes: int
+    ) -> None:
         self.num_bytes = num_bytes
-        self.num_targets = len(stream) - 1
-        self._stream = stream
+        self._tokens, self._starts, self._ends, self._origins = tokens, starts, ends, origins
 
     def __len__(self) -> int:
-        return -(-self.num_targets // self.seq_length)
+        return len(self._starts)
 
     def __getitem__(self, index: int, /) -> Mapping[str, np.ndarray]:
-        """Window ``index``: ``tokens`` and ``targets``, ``[T]`` int32."""
+        """``tokens``, ``[T]`` int32."""
         if not 0 <= index < len(self):
-            raise IndexError(f"{len(self)} windows, asked for {index}")
-        return {name: values[0] for name, values in self.gather(np.array([index])).items()}
+            raise IndexError(f"{len(self)} documents, asked for {index}")
+        return {"tokens": self._tokens[self._starts[index] : self._ends[index]].astype(np.int32)}
 
-    def gather(self, indices: np.ndarray, /) -> Mapping[str, np.ndarray]:
-        """Several windows: ``tokens`` and ``targets``, ``[B, T]`` int32. Targets past the last are -1, so whole windows can be."""
-        positions_BT = indices[:, None] * self.seq_length + np.arange(self.seq_length)
-        tokens_BT = self._stream[np.minimum(positions_BT, self.num_targets)].astype(np.int32)
-        targets_BT = self._stream[np.minimum(positions_BT + 1, self.num_targets)].astype(np.int32)
-        targets_BT[positions_BT >= self.num_targets] = IGNORED_TARGET
-        return {"tokens": tokens_BT, "targets": targets_BT}
+    def part(self, index: int, begin: int, end: int, /) -> Mapping[str, np.ndarray]:
+        """``tokens`` from ``begin`` to ``end``."""
+        start = self._starts[index]
+        return {"tokens": self._tokens[start + begin : start + end].astype(np.int32)}
 
     @property
-    def bytes_per_token(self) -> float:
-        """Bytes of text per target; end marks are targets of no bytes.
-
-        A mean loss of ``l`` nats per target is ``l / log(2) / bytes_per_token`` bits per byte.
-        """
-        return self.num_bytes / self.num_targets
+    def lengths(self) -> np.ndarray:
+        """The tokens of each, ``[D]`` int64."""
+        lengths: np.ndarray = self._ends - self._starts
+        return lengths
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of the stream: windows of the same length with the same fingerprint are the same windows."""
-        stored = self._stream.astype(self._stream.dtype.newbyteorder("<"), copy=False)
-        return hashlib.blake2b(stored.data, digest_size=16).hexdigest()
+        """A digest of all tokens and of where documents end."""
+        digest = hashlib.blake2b(self.lengths.astype("<i8").tobytes(), digest_size=16)
+        for start, end in zip(self._starts.tolist(), self._ends.tolist(), strict=True):
+            digest.update(self._tokens[start:end].astype("<u4").tobytes())
+        return digest.hexdigest()
+
+    def origin(self, index: int, /) -> str:
+        """The file, and the record in it, that document ``index`` was read from."""
+        return self._origins[index]

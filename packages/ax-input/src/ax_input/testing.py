@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from .protocols import Source, Tokenizer
+from .protocols import Source, SupportsParts, TokenDocuments, Tokenizer
 
 T = TypeVar("T")
 
@@ -89,6 +89,46 @@ def check_tokenizer(tokenizer: Tokenizer, *, texts: Sequence[str] = SAMPLE_TEXTS
             assert decoded == text, f"{text!r} came back as {decoded!r}"
         for end in range(len(ids)):
             assert isinstance(tokenizer.decode(ids[:end]), str), f"the first {end} ids of {text!r} give no text"
+
+
+def check_token_documents(documents: TokenDocuments, *, max_documents: int = 64) -> None:
+    """Documents are as long as they say, the same every time, of one kind, and known by where they came from.
+
+    Of one that ``SupportsParts``, every part is that part of the whole.
+    """
+    check_source(documents, max_records=max_documents)
+    lengths, fingerprint = documents.lengths, documents.fingerprint
+    assert lengths.dtype == np.int64, f"lengths are {lengths.dtype}, wanted int64"
+    assert lengths.shape == (len(documents),), (
+        f"lengths have shape {lengths.shape}, there are {len(documents)} documents"
+    )
+    kind: Mapping[str, np.dtype] | None = None
+    for index in range(min(len(documents), max_documents)):
+        origin = documents.origin(index)
+        assert isinstance(origin, str), f"the origin of document {index} is {origin!r}, wanted text"
+        assert origin, f"document {index} has no origin"
+        document, length = documents[index], int(lengths[index])
+        for name, array in document.items():
+            assert array.shape == (length,), f"{origin}: {name!r} has shape {array.shape}, its length is {length}"
+        kind = kind or {name: array.dtype for name, array in document.items()}
+        assert {name: array.dtype for name, array in document.items()} == kind, (
+            f"{origin}: the first document is {kind}"
+        )
+        assert kind.get("tokens") == np.int32, f"{origin}: tokens are {kind.get('tokens')}, wanted int32"
+        if "weights" in kind:
+            assert kind["weights"] == np.float32, f"{origin}: weights are {kind['weights']}, wanted float32"
+        if isinstance(documents, SupportsParts):
+            for begin, end in (
+                (0, length),
+                (0, 0),
+                (length, length),
+                (length // 3, length // 2),
+                (length // 2, length),
+            ):
+                part = documents.part(index, begin, end)
+                whole = {name: array[begin:end] for name, array in document.items()}
+                assert _equal(part, whole), f"{origin}: tokens {begin} to {end} are not that part of the whole"
+    assert documents.fingerprint == fingerprint, "the fingerprint changed by reading"
 
 
 def check_batch_stream(
