@@ -1,5 +1,9 @@
 """A training loop for any JAX model, over optax."""
 from ._bad_steps import BadStepError as BadStepError
+from ._average import ParameterAverage as ParameterAverage
+from ._average import ScheduleFree as ScheduleFree
+from ._average import averaged as averaged
+from ._average import uniform_from as uniform_from
 from ._bad_steps import BadSteps as BadSteps
 from ._bad_steps import LossSpike as LossSpike
 from ._bad_steps import NonFiniteError as NonFiniteError
@@ -13,8 +17,13 @@ from ._divergence import layer_by_layer as layer_by_layer
 from ._divergence import observe as observe
 from ._early_stop import EarlyStop as EarlyStop
 from ._evaluator import Evaluator as Evaluator
+from ._groups import ParameterGroup as ParameterGroup
 from ._learner import Learner as Learner
 from ._learner import decay_mask as decay_mask
+from ._schedules import rewarmed as rewarmed
+from ._schedules import warmup_stable_decay as warmup_stable_decay
+from ._skipping import SkipNonFinite as SkipNonFinite
+from ._skipping import SkipSpikes as SkipSpikes
 from ._speed import Speedometer as Speedometer
 from ._state import TrainState as TrainState
 from ._state import abstract_state as abstract_state
@@ -26,5 +35,5 @@ from ._step import lower_step as lower_step
 from ._step import train_step as train_step
 from ._trainer import Result as Result
 from ._trainer import Trainer as Trainer
-from ._version import __version__ as __version__
 from ._watchdog import Watchdog as Watchdog
+from ._version import __version__ as __version__

@@ -1,25 +1,30 @@
-"""The usual optimizer, as a config over optax: clip, rule, weight decay, learning rate.
+"""The usual optimizer, as a config over optax: clip, rule, weight decay, learning rate; and what goes around it.
 
 It is an ``optax.chain``, equal number for number to ``chain(clip_by_global_norm(c), adamw(…))``, that differs in what it
 needs not recompute and what it tells: clipping takes the gradients' norm from the step, the learning rate stands in the
 state where the step can report it, and which parameters decay is read from their specs. (Counting an array's own dims,
 as is usual, would decay the norms of a stack of scanned layers, which are ``[layers, dim]``.)
+
+From the inside out: each group of parameters has a chain of its own, gradients are clipped together, parameters are averaged,
+and steps are skipped. What isn't configured isn't there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias, cast
+from typing import cast
 
 import ax_config
 import jax
-import jax.numpy as jnp
 from ax_config import Buildable, field
 
-from .protocols import Optimizer, Spec, SupportsWeightDecay
+from ._average import Averaging
+from ._groups import DEFAULT, ParameterGroup, assigned, path_of
+from ._learning_rate import Schedule, scale_by_learning_rate
+from ._skipping import skipping
+from .protocols import Optimizer, SkipRule, Spec, SupportsSpecs, SupportsWeightDecay
 
-Schedule: TypeAlias = Callable[[jax.Array], jax.Array]
-"""From the number of updates done to the learning rate; optax's fit."""
+Rule = Buildable[Optimizer] | Buildable[SupportsSpecs]
+"""The config of an optimizer, or of what makes one for the specs."""
 
 
 def _adam() -> Buildable[Optimizer]:
@@ -36,12 +41,18 @@ class Learner:
 
         schedule: Buildable[Schedule]
         """The learning rate: ``config_for(optax.warmup_cosine_decay_schedule)(…)``."""
-        rule: Buildable[Optimizer] = field(default_factory=_adam)
-        """What turns gradients into a direction, learning rate not included: an ``optax.scale_by_…``."""
+        rule: Buildable[Optimizer] | Buildable[SupportsSpecs] = field(default_factory=_adam)
+        """What turns gradients into a direction, learning rate not included: an ``optax.scale_by_…``, or a ``Muon.Config``."""
         clip_norm: float | None = None
         """Gradients of a larger global norm are scaled down to it."""
         weight_decay: float = 0.0
         """How much of a parameter is added to its direction (decoupled, as in AdamW), where it decays at all."""
+        groups: dict[str, Buildable[ParameterGroup]] = field(default_factory=dict)
+        """Parameters that are learnt differently, by the name under which their learning rate is reported."""
+        average: Buildable[Averaging] | None = None
+        """What is averaged over steps, to be evaluated: ``ParameterAverage``, ``ScheduleFree``."""
+        skip: tuple[Buildable[SkipRule], ...] = ()
+        """Each may say of a step that it is skipped: ``SkipNonFinite``, ``SkipSpikes``, ``LossScale``."""
         stacking_axes: tuple[str, ...] = ("layers",)
         """Logical axes along which parameters are merely stacked, so that they count for no dim in ``decay_mask``."""
 
@@ -49,18 +60,59 @@ class Learner:
         self.cfg = cfg
 
     def for_specs(self, specs: object, /) -> Optimizer:
-        """The ``optax.GradientTransformationExtraArgs`` for parameters of these specs."""
+        """The ``optax.GradientTransformationExtraArgs`` for parameters of these specs; it ``SupportsFreezing``.
+
+        Raises:
+            ValueError: A group doesn't fit these parameters; see ``ParameterGroup``.
+        """
         import optax
 
+        from ._learning import Learning
+
         cfg = self.cfg
-        links: list[object] = []
-        if cfg.clip_norm is not None:
-            links.append(_clip(cfg.clip_norm))
-        links.append(cfg.rule.build())
-        if cfg.weight_decay:
-            links.append(optax.add_decayed_weights(cfg.weight_decay, mask=decay_mask(specs, cfg.stacking_axes)))
-        links.append(_scale_by_learning_rate(cfg.schedule.build()))
-        return cast("Optimizer", optax.chain(*links))
+        groups = {name: group.build() for name, group in cfg.groups.items()}
+        labels = assigned(groups, specs)
+        frozen = {name for name, group in groups.items() if group.cfg.frozen}
+        leaves = jax.tree_util.tree_leaves_with_path(labels)
+        frozen_parameters = frozenset(path_of(path) for path, label in leaves if label in frozen)
+        specs = jax.tree.map(lambda label, spec: None if label in frozen else spec, labels, specs)
+        labels = jax.tree.map(lambda label: None if label in frozen else label, labels)
+
+        links: list[object] = [] if cfg.clip_norm is None else [_clip(cfg.clip_norm)]
+        learnt = {label: groups.get(label) for label in jax.tree.leaves(labels)}
+        if learnt.keys() <= {DEFAULT}:
+            links += self._links(specs, None)
+        else:
+            chains = {label: optax.chain(*self._links(specs, group)) for label, group in learnt.items()}
+            links.append(optax.partition(chains, labels))
+        optimizer = cast("Optimizer", optax.chain(*links))
+        if cfg.average is not None:
+            optimizer = cfg.average.build().around(optimizer, cfg.schedule.build())
+        if cfg.skip:
+            optimizer = skipping(optimizer, [rule.build() for rule in cfg.skip])
+        return Learning.of(optimizer, frozen_parameters=frozen_parameters)
+
+    def _links(self, specs: object, group: ParameterGroup | None) -> list[object]:
+        """What a group does to its gradients, clipping aside; None are the parameters of no group."""
+        import optax
+
+        cfg, own = self.cfg, None if group is None else group.cfg
+        rule, schedule, weight_decay, factor = cfg.rule, cfg.schedule, cfg.weight_decay, 1.0
+        if own is not None:
+            rule, schedule = own.rule or rule, own.schedule or schedule
+            weight_decay = cfg.weight_decay if own.weight_decay is None else own.weight_decay
+            factor = own.learning_rate_factor
+        links: list[object] = [made(rule, specs)]
+        if weight_decay:
+            links.append(optax.add_decayed_weights(weight_decay, mask=decay_mask(specs, cfg.stacking_axes)))
+        links.append(scale_by_learning_rate(schedule.build(), factor=factor))
+        return links
+
+
+def made(rule: Rule, specs: object) -> Optimizer:
+    """The optimizer that a config means, for parameters of these specs."""
+    optimizer = rule.build()
+    return optimizer.for_specs(specs) if isinstance(optimizer, SupportsSpecs) else optimizer
 
 
 def decay_mask(specs: object, stacking_axes: tuple[str, ...] = ("layers",)) -> object:
@@ -91,25 +143,3 @@ def _clip(max_norm: float) -> Optimizer:
         return jax.tree.map(clip, updates), state
 
     return cast("Optimizer", optax.GradientTransformationExtraArgs(lambda _: optax.EmptyState(), update))
-
-
-class LearningRateState(NamedTuple):
-    """How many updates have been done, and the learning rate of the last one."""
-
-    num_updates: jax.Array
-    learning_rate: jax.Array
-
-
-def _scale_by_learning_rate(schedule: Schedule) -> Optimizer:
-    """``optax.scale_by_learning_rate`` that remembers the rate."""
-    import optax
-
-    def init(_: object) -> LearningRateState:
-        return LearningRateState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
-
-    def update(updates: object, state: LearningRateState, _: object = None) -> tuple[object, LearningRateState]:
-        rate = jnp.asarray(schedule(state.num_updates), jnp.float32)
-        scaled = jax.tree.map(lambda x: (-rate).astype(x.dtype) * x, updates)
-        return scaled, LearningRateState(optax.safe_increment(state.num_updates), rate)
-
-    return cast("Optimizer", optax.GradientTransformation(init, update))

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 
-from ._learnt import learnt
+from ._learnt import learnt, specs_of
 from ._promotion import standard_promotion
 from ._remembered import remembered
 from .protocols import Model, Optimizer, Params, Partitioner, Spec
@@ -33,7 +33,7 @@ class TrainState(NamedTuple, Generic[Params]):
 
 def abstract_state(model: Model[Params], optimizer: Optimizer, partitioner: Partitioner) -> TrainState[Params]:
     """The state as ``jax.ShapeDtypeStruct`` leaves that carry their shardings. Touches no device."""
-    specs = model.specs()
+    specs = specs_of(model, optimizer)
     shardings = partitioner.shardings(specs)
     replicated = partitioner.replicated()
 
@@ -80,7 +80,7 @@ def init_state(
         keys = keys_of(seed)
         params = model.init(keys.init)
         with standard_promotion():
-            opt_state = optimizer.init(learnt(model.specs(), params))
+            opt_state = optimizer.init(learnt(specs_of(model, optimizer), params))
         return TrainState(params, opt_state, jnp.zeros((), jnp.int32), jax.random.key_data(keys.steps))
 
     described = abstract_state(model, optimizer, partitioner)

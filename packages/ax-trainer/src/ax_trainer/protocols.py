@@ -16,6 +16,8 @@ import numpy as np
 Params = TypeVar("Params")
 Params_contra = TypeVar("Params_contra", contravariant=True)
 Updates = TypeVar("Updates")
+Updates_co = TypeVar("Updates_co", covariant=True)
+Statistics = TypeVar("Statistics")
 Tree = TypeVar("Tree")
 
 HostBatch: TypeAlias = Mapping[str, np.ndarray]
@@ -114,6 +116,27 @@ class SupportsObservation(Protocol[Params_contra]):
         ...
 
 
+@runtime_checkable
+class SupportsBatchStatistics(Protocol[Params_contra, Updates_co, Statistics]):
+    """A model whose loss takes more of a batch as a whole than the number of its targets, and can be computed of parts all the same.
+
+    An example is the load of experts, whose product with their mean score is to be small over the batch, not in each part.
+    """
+
+    def batch_statistics(self, params: Params_contra, batch: Batch, /, *, key: jax.Array) -> Statistics:
+        """What the loss of a training step takes of ``batch``: a pytree of float32 arrays that are averaged over equal parts."""
+        ...
+
+    def loss_and_updates_of_part(
+        self, params: Params_contra, batch: Batch, statistics: Statistics, /, *, key: jax.Array
+    ) -> tuple[jax.Array, tuple[Metrics, Updates_co]]:
+        """As ``SupportsStateUpdates.loss_and_updates`` in training, told the mean ``statistics`` of all parts.
+
+        The mean over the parts of these losses, and of their gradients, is that of the whole batch. Metrics are the part's own.
+        """
+        ...
+
+
 class Optimizer(Protocol):
     """What optax calls a gradient transformation; any of optax's fits.
 
@@ -151,7 +174,7 @@ class SupportsFreezing(Protocol):
         ...
 
 
-class Guard(Protocol):
+class SkipRule(Protocol):
     """Says of a step whether it is to be skipped, within the step: nothing waits for the host."""
 
     def init(self) -> object:
