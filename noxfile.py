@@ -246,6 +246,15 @@ def e2e(session: nox.Session) -> None:
     run_tests_in(session, "tests/e2e")
 
 
+@nox.session(requires=["build"], default=False)
+def report(session: nox.Session) -> None:
+    """The report of `ax report` in a real browser. Not by default: it needs Chromium, the machine's or playwright's."""
+    install(session, ["ax-recipes"], *group("report"))
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        session.run("playwright", "install", "chromium")
+    run_tests_in(session, "tests/report")
+
+
 @nox.session(requires=["build"], python=interpreter("3.11"), default=False)
 def parity(session: nox.Session) -> None:
     """Every model family against transformers with the same weights. Not by default: it installs PyTorch."""

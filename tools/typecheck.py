@@ -20,6 +20,7 @@ TOGETHER = {
     "tests/e2e": "tests/e2e",
     "tests/loc": ".",
     "tests/matrix": ".",
+    "tests/report": ".",
     "tests/typed": ".",
     "benchmarks": ".",
 }

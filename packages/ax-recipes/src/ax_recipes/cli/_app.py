@@ -135,6 +135,41 @@ def generate(
 
 
 @app.command()
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="The folders of runs, such as runs/tiny; several are overlaid."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write it. Default: report.html in the run's folder; here, of several."
+        ),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=0, help="So many texts by the model of each run's newest checkpoint.")
+    ] = 0,
+    prompt: Annotated[str, typer.Option(help="What the samples continue.", show_default=False)] = _PROMPT,
+    tokens: Annotated[int, typer.Option(min=1, help="How long the samples are at most.")] = 200,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Make **one HTML file** of one run or several: curves, where the time went, events, how configs differ, environments.
+
+    It needs no network and nothing beside it: send it to anyone. A run that goes on may be looked at.
+
+    Examples:
+
+        ax report runs/tiny
+
+        ax report runs/tiny runs/slower --out both.html --samples 3
+    """
+    with explained(debug=debug):
+        from ._report import report as run_report
+
+        run_report(runs, out=out, num_samples=samples, prompt=prompt, tokens=tokens)
+
+
+@app.command()
 def inspect(
     name: Annotated[
         str,

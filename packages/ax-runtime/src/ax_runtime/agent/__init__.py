@@ -2,6 +2,7 @@
 
 from ._jsonl import JsonlSink as JsonlSink
 from ._jsonl import Record as Record
+from ._jsonl import iter_jsonl as iter_jsonl
 from ._jsonl import read_jsonl as read_jsonl
 from ._local import Outcome as Outcome
 from ._local import run_locally as run_locally

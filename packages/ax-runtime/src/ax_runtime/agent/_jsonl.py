@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -47,7 +47,9 @@ class JsonlSink:
     def rewind(self, step: int, /) -> None:
         """Remove all lines of later steps, wherever they stand; the file changes at once or not at all."""
         content = self._path.read_bytes()
-        kept = b"".join(line for line, record in _records(self._path, content) if record.step <= step)
+        kept = b"".join(
+            line for line, record in _records(self._path, content.splitlines(keepends=True)) if record.step <= step
+        )
         if kept == content:
             return
         write_atomically(self._path, kept)
@@ -56,7 +58,7 @@ class JsonlSink:
 
     def last_step(self) -> int | None:
         """The greatest step of a line; None when there is no line."""
-        return max((record.step for record in read_jsonl(self._path)), default=None)
+        return max((record.step for record in iter_jsonl(self._path)), default=None)
 
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
         """Append one line; it survives a kill of this process once the call returns.
@@ -100,13 +102,19 @@ def read_jsonl(path: str | os.PathLike[str], /) -> list[Record]:
 
     Raises ValueError with file and line number when a line isn't one of ours.
     """
-    path = Path(path)
-    return [record for _, record in _records(path, path.read_bytes())]
+    return list(iter_jsonl(path))
 
 
-def _records(path: Path, content: bytes) -> Iterator[tuple[bytes, Record]]:
+def iter_jsonl(path: str | os.PathLike[str], /) -> Iterator[Record]:
+    """What ``read_jsonl`` gives, a record at a time, for files of any size."""
+    with Path(path).open("rb") as lines:
+        for _, record in _records(Path(path), lines):
+            yield record
+
+
+def _records(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[bytes, Record]]:
     """Each whole line with its meaning; what stands behind the last line end is torn and left out."""
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             return
         try:
