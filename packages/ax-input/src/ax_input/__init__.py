@@ -21,6 +21,8 @@ from ._errors import Report as Report
 from ._files import Files as Files
 from ._files import find_files as find_files
 from ._files import standard_library_paths as standard_library_paths
+from ._fill_in_the_middle import FillInTheMiddle as FillInTheMiddle
+from ._fill_in_the_middle import RearrangedDocuments as RearrangedDocuments
 from ._holdout import holdout_mask as holdout_mask
 from ._hugging_face_tokenizer import HuggingFaceTokenizer as HuggingFaceTokenizer
 from ._jsonl import JsonlSource as JsonlSource
@@ -35,6 +37,7 @@ from ._preferences import PreferenceEncoder as PreferenceEncoder
 from ._preferences import PreferenceRows as PreferenceRows
 from ._prepare import prepare_corpus as prepare_corpus
 from ._prepared_corpus import PreparedCorpus as PreparedCorpus
+from ._prepared_text import PreparedText as PreparedText
 from ._read import read_documents as read_documents
 from ._read_ahead import ReadAhead as ReadAhead
 from ._read_ahead import StalledError as StalledError
@@ -47,6 +50,11 @@ from ._sources import MemorySource as MemorySource
 from ._sources import TextSource as TextSource
 from ._sources import open_records as open_records
 from ._sources import open_source as open_source
+from ._subset import Concatenated as Concatenated
+from ._subset import Subset as Subset
+from ._subset import by_length as by_length
+from ._subset import subsample as subsample
+from ._subset import where as where
 from ._text_corpus import TextCorpus as TextCorpus
 from ._text_input import TextInput as TextInput
 from ._token_store import MemoryDocuments as MemoryDocuments

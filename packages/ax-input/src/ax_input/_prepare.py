@@ -69,6 +69,7 @@ def prepare_corpus(
     *,
     tokenizer: Tokenizer,
     encoder: Encoder,
+    tokenizer_config: str = "",
     processes: int = 1,
     on_bad_record: str = "error",
     shard_bytes: int = 64 * 2**20,
@@ -81,6 +82,7 @@ def prepare_corpus(
         folder: Where to. Made when it isn't there; one that holds anything else is refused.
         tokenizer: What the manifest names as the one to read the corpus with.
         encoder: Makes a document of a record; ``TextEncoder``, say, built with the same tokenizer.
+        tokenizer_config: The text of the config that the tokenizer was built by, kept for who reads the corpus.
         processes: How many work at a time. Above 1 they are started afresh (as ``spawn`` does): a script that calls this needs
             its ``if __name__ == "__main__":``, and sources and encoder must pickle.
         on_bad_record: ``"error"`` stops at one, ``"skip"`` leaves it out and tells of it in the manifest.
@@ -109,7 +111,7 @@ def prepare_corpus(
     else:
         plan = _begin(out, identity, origins, empty, encoder=encoder, on_bad_record=on_bad_record)
         _Preparation(out, origins, encoder, plan, on_bad_record).run(processes, on_progress)
-        _finish(out, identity, plan)
+        _finish(out, {**identity, "tokenizer_config": tokenizer_config}, plan)
     _tidy(out)
     return PreparedCorpus(out)
 
