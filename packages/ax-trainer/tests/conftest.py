@@ -1,8 +1,11 @@
 """JAX for tests: eight CPU devices, and no silent promotion. Set before JAX starts."""
 
 import os
+import sys
 import tempfile
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' own modules
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 

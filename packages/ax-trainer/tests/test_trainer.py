@@ -1,86 +1,18 @@
 """The loop: its numbers against a hand-written one, and what it promises about stopping and going on."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
-from ax_config import config_for
-from ax_trainer import CheckpointError, Evaluator, NonFiniteError, Result, Trainer
-from ax_trainer.protocols import Batch, Checkpointer, Hook, HostBatch, Metrics, StopSignal
-from ax_trainer.testing import (
-    BigramModel,
-    BigramParams,
-    MemoryBatches,
-    MemoryCheckpointer,
-    MemorySink,
-    SingleDevice,
-    bigram_batches,
-)
-
-BATCHES = bigram_batches(7)
-HELD_OUT = [*bigram_batches(2, seed=1), *bigram_batches(1, batch_size=3, seed=2)]
-STEPS = 12
-
-
-def config(**changes: object) -> Trainer.Config:
-    cfg = Trainer.Config(
-        num_steps=STEPS,
-        optimizer=config_for(optax.sgd)(learning_rate=0.5, momentum=0.9),
-        seed=3,
-        evaluate_every=4,
-        checkpoint_every=3,
-    )
-    return cfg.clone(**changes)
-
-
-class StopAt:
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def should_stop(self, step: int, /) -> bool:
-        return step >= self._step
-
-
-def train(
-    checkpointer: Checkpointer | None = None,
-    sink: MemorySink | None = None,
-    *,
-    batches: MemoryBatches | None = None,
-    stop: StopSignal | None = None,
-    model: BigramModel | None = None,
-    evaluators: Mapping[str, Evaluator] | None = None,
-    hooks: Sequence[Hook] = (),
-    **changes: object,
-) -> Result[BigramParams]:
-    trainer = Trainer(
-        config(**changes),
-        model=model or BigramModel(),
-        partitioner=SingleDevice(),
-        batches=batches or MemoryBatches(BATCHES),
-        evaluators={"valid": Evaluator(lambda: HELD_OUT)} if evaluators is None else evaluators,
-        checkpointer=checkpointer,
-        sinks=[] if sink is None else [sink],
-        hooks=hooks,
-        stop=stop,
-        derive={"bits": lambda values: values["loss"] / math.log(2)},
-        tokens_per_step=48,
-        flops_per_step=1e6,
-        peak_flops=1e9,
-    )
-    return trainer.run()
-
-
-def reproducible(sink: MemorySink) -> str:
-    return json.dumps([record for record in sink.records if record[1] not in ("speed", "goodput")])
-
-
-def bits(tree: object) -> list[bytes]:
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+from ax_trainer import Budget, CheckpointError, EarlyStop, Evaluator, Result
+from ax_trainer.protocols import Batch, HostBatch, Metrics
+from ax_trainer.testing import BigramModel, BigramParams, MemoryBatches, MemoryCheckpointer, MemorySink
+from runs import BATCHES, HELD_OUT, STEPS, StopAt, bits, killed_at_every_moment, reproducible, train
 
 
 @pytest.fixture(scope="module")
@@ -156,98 +88,8 @@ def test_evaluation_leaves_no_trace_in_the_training(uninterrupted: tuple[Result[
     assert bits(result.state) == bits(uninterrupted[0].state)
 
 
-class KillError(BaseException):
-    """Stands for the end of the process: nothing may be done about it."""
-
-
-class Killer:
-    """Ends the process at the n-th call of anything that the trainer is given."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def tick(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise KillError
-
-    def on_step(self, step: int, /) -> None:
-        self.tick()
-
-
-class KilledBatches(MemoryBatches):
-    killer: Killer
-
-    def __next__(self) -> HostBatch:
-        self.killer.tick()
-        return super().__next__()
-
-    def set_state(self, state: bytes, /) -> None:
-        self.killer.tick()
-        super().set_state(state)
-
-
-class KilledSink(MemorySink):
-    killer: Killer
-
-    def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
-        self.killer.tick()
-        super().write(step, name, values)
-        self.killer.tick()
-
-    def rewind(self, step: int, /) -> None:
-        self.killer.tick()
-        super().rewind(step)
-        self.killer.tick()
-
-
-class KilledCheckpointer(MemoryCheckpointer):
-    killer: Killer
-
-    def save(self, step: int, arrays: object, blobs: Mapping[str, bytes], /) -> None:
-        self.killer.tick()
-        super().save(step, arrays, blobs)
-        self.killer.tick()
-
-
-def killed_run(killer: Killer, sink: KilledSink, checkpointer: KilledCheckpointer) -> Result[BigramParams]:
-    """A process of its own, as far as the trainer can tell: new batches, and what earlier ones stored."""
-    batches = KilledBatches(BATCHES)
-    sink.killer = checkpointer.killer = batches.killer = killer
-
-    def held_out() -> Iterator[HostBatch]:
-        for batch in HELD_OUT:
-            killer.tick()
-            yield batch
-
-    evaluators = {"valid": Evaluator(held_out)}
-    return train(
-        checkpointer,
-        sink,
-        batches=batches,
-        evaluators=evaluators,
-        hooks=(killer,),
-        num_steps=4,
-        evaluate_every=2,
-        checkpoint_every=2,
-    )
-
-
 def test_killed_at_any_moment_it_goes_on_bit_for_bit() -> None:
-    expected = KilledSink()
-    last = killed_run(Killer(0), expected, KilledCheckpointer())
-    moments = 0
-    while True:
-        sink, checkpointer = KilledSink(), KilledCheckpointer()
-        try:
-            killed_run(Killer(moments + 1), sink, checkpointer)
-        except KillError:
-            moments += 1
-        else:
-            break
-        result = killed_run(Killer(0), sink, checkpointer)
-        assert reproducible(sink) == reproducible(expected), f"killed at {moments}"
-        assert bits(result.state) == bits(last.state), f"killed at {moments}"
+    _, _, moments = killed_at_every_moment(BigramModel(), num_steps=4, evaluate_every=2, checkpoint_every=2)
     assert moments > 35
 
 
@@ -367,24 +209,136 @@ def test_an_exception_passes_after_the_sinks_are_closed() -> None:
     assert sink.closed
 
 
-class Exploding(BigramModel):
-    def loss(self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
-        loss, metrics = super().loss(params, batch, key=key, train=train)
-        loss = jnp.where(batch["tokens"][0, 0] == BATCHES[4]["tokens"][0, 0], jnp.nan, loss)
-        return loss, {**metrics, "loss": (loss, metrics["loss"][1])}
-
-
-def test_a_loss_that_is_no_number_names_the_step_and_is_never_saved() -> None:
-    first = next(n for n, batch in enumerate(BATCHES, 1) if batch["tokens"][0, 0] == BATCHES[4]["tokens"][0, 0])
-    sink, checkpointer = MemorySink(), MemoryCheckpointer()
-    with pytest.raises(NonFiniteError, match=rf"loss is nan at step {first}\b"):
-        train(checkpointer, sink, model=Exploding(), checkpoint_every=1, evaluators={})
-    assert checkpointer.latest() == first - 1
-    assert list(sink.history("train")) == list(range(1, first))
-
-
 def test_other_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="checkpoint_every must be at least 1, got 0"):
         train(checkpoint_every=0)
     with pytest.raises(ValueError, match="can't be called 'speed'"):
         train(evaluators={"speed": Evaluator(lambda: HELD_OUT)})
+    with pytest.raises(ValueError, match="'valid': every must be at least 1, got 0"):
+        train(evaluators={"valid": Evaluator(lambda: HELD_OUT, every=0)})
+    with pytest.raises(ValueError, match=r"early stop watches the evaluator 'test'; there are \['valid'\]"):
+        train(early_stop=EarlyStop.Config(evaluator="test"))
+    with pytest.raises(ValueError, match=r"watches 'acuracy' of 'valid', which reports only \['accuracy', 'loss'\]"):
+        train(early_stop=EarlyStop.Config(evaluator="valid", metric="acuracy"))
+
+
+def test_evaluators_have_schedules_of_their_own() -> None:
+    sink = MemorySink()
+    evaluators = {
+        "often": Evaluator(lambda: HELD_OUT, every=2, at_start=True),
+        "seldom": Evaluator(lambda: HELD_OUT[:1], every=5),
+        "usual": Evaluator(lambda: HELD_OUT[:1]),
+        "first": Evaluator(lambda: HELD_OUT, max_batches=1, every=100),
+    }
+    train(None, sink, evaluators=evaluators, num_steps=7, evaluate_every=3)
+    assert list(sink.history("often")) == [0, 2, 4, 6, 7]
+    assert list(sink.history("seldom")) == [5, 7]
+    assert list(sink.history("usual")) == [3, 6, 7]
+    assert sink.history("first") == {7: sink.history("usual")[7]}
+
+
+def test_metrics_are_written_at_intervals_and_losses_judged_between(
+    uninterrupted: tuple[Result[BigramParams], MemorySink],
+) -> None:
+    sink = MemorySink()
+    result = train(None, sink, log_every=5)
+    written = sink.history("train", "accuracy")
+    assert list(written) == [4, 5, 8, 10, 12]  # evaluations are at multiples of 4
+    assert written.items() <= uninterrupted[1].history("train", "accuracy").items()
+    assert bits(result.state) == bits(uninterrupted[0].state)
+
+
+def test_training_that_gets_no_better_ends(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
+    early_stop = EarlyStop.Config(evaluator="valid", metric="accuracy", mode="max", patience=2, min_delta=2.0)
+    evaluators = {"valid": Evaluator(lambda: HELD_OUT), "other": Evaluator(lambda: HELD_OUT, every=100)}
+    whole, sink, checkpointer = MemorySink(), MemorySink(), MemoryCheckpointer()
+    changes = {"early_stop": early_stop, "evaluate_every": 2, "evaluators": evaluators}
+    result = train(None, whole, **changes)
+    assert (result.step, result.why) == (6, "plateau")  # best at 2, missed at 4 and 6
+    assert list(whole.history("other")) == [6]
+    train(checkpointer, sink, stop=StopAt(5), **changes)
+    for _ in range(2):  # it goes on to the same end, and then is at it
+        resumed = train(checkpointer, sink, **changes)
+        assert (resumed.step, resumed.why) == (6, "plateau")
+    assert reproducible(sink) == reproducible(whole)
+
+
+def test_tokens_and_epochs_end_the_training_at_the_same_step_after_a_stop() -> None:
+    for limits, why, step in (
+        (Budget.Config(max_tokens=48 * 5), "tokens", 5),
+        (Budget.Config(max_tokens=48 * 5 + 1), "tokens", 6),
+        (Budget.Config(max_epochs=1), "epochs", 7),
+        (Budget.Config(max_epochs=1.1, max_tokens=1e9), "epochs", 8),
+    ):
+        checkpointer = MemoryCheckpointer()
+        train(checkpointer, stop=StopAt(4), evaluators={}, budget=limits)
+        for _ in range(2):
+            result = train(checkpointer, evaluators={}, budget=limits)
+            assert (result.step, result.why) == (step, why)
+
+
+def test_seconds_are_those_of_the_run_over_its_restarts() -> None:
+    class Slow(MemoryBatches):
+        def __next__(self) -> HostBatch:
+            time.sleep(0.2)
+            return super().__next__()
+
+    checkpointer, sink = MemoryCheckpointer(), MemorySink()
+    first = train(checkpointer, sink, stop=StopAt(1), budget=Budget.Config(max_seconds=1e6))
+    assert first.why == "stopped"
+    limits = Budget.Config(max_seconds=first.metrics["goodput"]["seconds"] + 0.3)
+    second = train(checkpointer, sink, batches=Slow(BATCHES), budget=limits)
+    assert second.why == "seconds"
+    assert second.step < 5
+    assert second.step in sink.history("valid")
+    third = train(checkpointer, sink, batches=Slow(BATCHES), budget=limits)
+    assert (third.step, third.why) == (second.step, "seconds")
+
+
+def test_hooks_hear_of_start_and_end() -> None:
+    class Hearing:
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def on_start(self, step: int, /) -> None:
+            self.heard.append(f"start {step}")
+
+        def on_step(self, step: int, /) -> None:
+            self.heard.append(f"step {step}")
+
+        def on_end(self, step: int, /) -> None:
+            self.heard.append(f"end {step}")
+
+    hook, checkpointer = Hearing(), MemoryCheckpointer()
+    train(checkpointer, evaluators={}, hooks=[hook], num_steps=2)
+    train(checkpointer, evaluators={}, hooks=[hook], num_steps=3)
+    train(checkpointer, evaluators={}, hooks=[hook], num_steps=3)
+    assert hook.heard == ["start 0", "step 1", "step 2", "end 2", "start 2", "step 3", "end 3"]
+
+
+def test_every_second_of_a_run_and_of_its_restarts_is_accounted_for() -> None:
+    class Slow(MemoryBatches):
+        def __next__(self) -> HostBatch:
+            time.sleep(0.05)
+            return super().__next__()
+
+    class Killing:
+        def on_step(self, step: int, /) -> None:
+            if step == 6:
+                raise KeyboardInterrupt
+
+    checkpointer, sink, begun = MemoryCheckpointer(), MemorySink(), time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        train(checkpointer, sink, batches=Slow(BATCHES), evaluators={}, num_steps=7, hooks=[Killing()])
+    time.sleep(0.1)
+    result = train(checkpointer, sink, batches=Slow(BATCHES), evaluators={}, num_steps=7)
+    took = time.monotonic() - begun
+    goodput = result.metrics["goodput"]
+    seconds = {name: value for name, value in goodput.items() if name.endswith("_seconds")}
+    assert goodput["seconds"] == pytest.approx(sum(seconds.values()))
+    assert goodput["seconds"] == pytest.approx(took, abs=0.1)
+    assert goodput["share"] == pytest.approx(seconds["step_seconds"] / goodput["seconds"])
+    # Each batch is waited for 0.05 s; those of steps 4 to 6 went down with the first process.
+    assert 0.2 < seconds["input_seconds"] < 0.6
+    assert seconds["down_seconds"] > 0.1
+    assert seconds["lost_seconds"] > 0  # step 4 was written, and is done again

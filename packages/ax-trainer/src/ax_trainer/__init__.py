@@ -1,9 +1,10 @@
 """A training loop for any JAX model, over optax."""
-from ._bad_steps import BadStepError as BadStepError
+
 from ._average import ParameterAverage as ParameterAverage
 from ._average import ScheduleFree as ScheduleFree
 from ._average import averaged as averaged
 from ._average import uniform_from as uniform_from
+from ._bad_steps import BadStepError as BadStepError
 from ._bad_steps import BadSteps as BadSteps
 from ._bad_steps import LossSpike as LossSpike
 from ._bad_steps import NonFiniteError as NonFiniteError
@@ -35,5 +36,5 @@ from ._step import lower_step as lower_step
 from ._step import train_step as train_step
 from ._trainer import Result as Result
 from ._trainer import Trainer as Trainer
-from ._watchdog import Watchdog as Watchdog
 from ._version import __version__ as __version__
+from ._watchdog import Watchdog as Watchdog

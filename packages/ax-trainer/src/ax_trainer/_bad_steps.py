@@ -45,7 +45,7 @@ class Memory(TypedDict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a step, and what to do."""
+    """What is wrong with a step, and what to do about it."""
 
     step: int
     action: Action
@@ -57,7 +57,7 @@ class Verdict:
     def error(self) -> BadStepError:
         """To be raised if the action is to stop."""
         text = (
-            f"{self.why} at step {self.step}. Nothing of this step was saved, the last checkpoint is intact. Lower the learning "
+            f"{self.why}. Nothing of this step was saved, the last checkpoint is intact. Lower the learning "
             "rate, clip the gradients, or look for a bad batch"
         )
         return BadStepError(text) if self.finite else NonFiniteError(text)
@@ -134,17 +134,20 @@ class BadSteps:
         cfg = self._cfg
         finite = all(math.isfinite(values.get(name, 0.0)) for name in ("loss", "grad_norm"))
         if values.get("skipped", 0.0) > 0:
-            return self._intervene(step, "skip", "the optimizer skipped the update", values, finite)
+            return self._intervene(step, "skip", f"train: the update of step {step} was skipped", values, finite)
         if not finite:
             name = next(name for name in ("loss", "grad_norm") if not math.isfinite(values.get(name, 0.0)))
-            return self._intervene(step, cfg.on_non_finite, f"train: {name} is {values[name]}", values, finite)
+            return self._intervene(
+                step, cfg.on_non_finite, f"train: {name} is {values[name]} at step {step}", values, finite
+            )
         if self._spike is None:
             return None
         deviations = self._spike.deviations(values["loss"], self._losses)
         if deviations <= self._spike.cfg.deviations:
             self._losses = [*self._losses, values["loss"]][-self._spike.cfg.window :]
             return None
-        why = f"train: loss is {values['loss']:.6g}, {deviations:.1f} standard deviations above those before"
+        high = f"{deviations:.1f} standard deviations above those before"
+        why = f"train: loss is {values['loss']:.6g} at step {step}, {high}"
         return self._intervene(step, cfg.on_spike, why, {**values, "deviations": deviations}, finite)
 
     def _intervene(self, step: int, action: Action, why: str, values: Mapping[str, float], finite: bool) -> Verdict:
@@ -153,8 +156,8 @@ class BadSteps:
             recent = [earlier for earlier in self._interventions if step - earlier < cfg.within_steps]
             if len(recent) >= cfg.max_interventions:
                 why = (
-                    f"{why}, and {len(recent)} of the last {cfg.within_steps} steps were skipped or gone back from already "
-                    f"(max_interventions), the latest of them {recent[-1]}: this is no accident,"
+                    f"{why}; {len(recent)} of the last {cfg.within_steps} steps were skipped or gone back from already "
+                    f"(max_interventions), the latest of them {recent[-1]}"
                 )
                 action = "stop"
             else:

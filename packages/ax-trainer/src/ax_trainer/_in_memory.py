@@ -35,6 +35,14 @@ class MemoryBatches:
         """Continue after that many batches."""
         self._position = int(state)
 
+    def origins(self, state: bytes, /) -> Sequence[str]:
+        """The number of the batch."""
+        return [f"batch {int(state) % len(self._batches)}"]
+
+    def epochs(self, state: bytes, /) -> float:
+        """How often all batches were given."""
+        return int(state) / len(self._batches)
+
 
 class MemoryCheckpointer:
     """Keeps copies on the host. ``steps`` holds what was saved, newest last."""
@@ -102,6 +110,10 @@ class MemorySink:
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
         """Keep a record."""
         self.records.append((step, name, dict(values)))
+
+    def last_step(self) -> int | None:
+        """The greatest step of any record."""
+        return max((step for step, _, _ in self.records), default=None)
 
     def close(self) -> None:
         """Remember that it was closed."""

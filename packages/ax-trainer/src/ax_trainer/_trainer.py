@@ -333,7 +333,11 @@ class Trainer(Generic[Params]):
             saves = is_due(run.step, cfg.checkpoint_every)
             if evaluators or saves or why is not None:
                 self._read(run, leaving=0)
-                why = self._evaluate(run, evaluators) or why
+                self._evaluate(run, evaluators)
+                if why is None and self._is_plateau():
+                    why = "plateau"
+                    left = self._evaluations.due(run.step, last=True)
+                    self._evaluate(run, [name for name in left if name not in evaluators])
                 if saves or why is not None:
                     self._save(run)
                 self._speedometer.restart()
@@ -419,9 +423,12 @@ class Trainer(Generic[Params]):
         """Why no more steps are to be done, as far as it is the same for all processes and whenever it is asked."""
         if run.step >= self.cfg.num_steps:
             return "finished"
-        if self._early_stop is not None and self._early_stop.is_reached:
+        if self._is_plateau():
             return "plateau"
         return self._budget.spent(run.step, run.position) if run.step else None
+
+    def _is_plateau(self) -> bool:
+        return self._early_stop is not None and self._early_stop.is_reached
 
     def _wished(self, run: _Run[Params]) -> Why | None:
         """Why no more steps are wanted, by any process."""
@@ -462,8 +469,7 @@ class Trainer(Generic[Params]):
     def _respond(self, verdict: Verdict, taken: _Taken) -> None:
         """Tell of a bad step, and do what the policy says."""
         _LOG.warning(
-            "step %d: %s; %s%s",
-            verdict.step,
+            "%s; %s%s",
             verdict.why,
             _RESPONSES[verdict.action],
             self._documents(taken.fed.before),
@@ -509,8 +515,8 @@ class Trainer(Generic[Params]):
         self._speedometer.restart()
         return None if fed else "data"
 
-    def _evaluate(self, run: _Run[Params], names: Sequence[str]) -> Why | None:
-        """Evaluate, and those that are left too if that ends the training; why it does."""
+    def _evaluate(self, run: _Run[Params], names: Sequence[str]) -> None:
+        """Run these evaluators."""
         for name in names:
             with run.activity("evaluation", f"evaluating {name!r} at step {run.step}"):
                 values = self._evaluations.evaluate(name, run.state.params, step=run.step)
@@ -519,10 +525,6 @@ class Trainer(Generic[Params]):
                 self._early_stop.see(name, values)
         if names:
             self._log.write(run.step, "goodput", run.goodput.report())
-        if self._early_stop is None or not self._early_stop.is_reached:
-            return None
-        left = [name for name in self._evaluations.due(run.step, last=True) if name not in names]
-        return (self._evaluate(run, left) if left else None) or "plateau"
 
     def _save(self, run: _Run[Params]) -> None:
         seconds = run.goodput.seconds()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeVar, cast
 
 import jax
@@ -34,6 +35,9 @@ from .protocols import (
     Params,
     Partitioner,
     Spec,
+    SupportsEpochs,
+    SupportsLastStep,
+    SupportsOrigins,
     SupportsStateUpdates,
 )
 
@@ -157,6 +161,7 @@ def check_batch_source(make: Callable[[], BatchSource], *, num_batches: int = 4)
         kinds = {name: type(array).__name__ for name, array in batch.items()}
         assert set(kinds.values()) == {"ndarray"}, f"a batch's arrays must be numpy arrays, but they are {kinds}"
     assert all(isinstance(state, bytes) for state in states), "get_state() must give bytes"
+    _check_what_a_source_tells(source, states)
     for index, (batch, copy) in enumerate(zip(batches, kept, strict=True)):
         _assert_same(f"batch {index}, which its source may not write to any more", dict(batch), copy)
 
@@ -172,6 +177,21 @@ def check_batch_source(make: Callable[[], BatchSource], *, num_batches: int = 4)
         assert_continues(fresh, start)
         source.set_state(state)
         assert_continues(source, start)
+
+
+def _check_what_a_source_tells(source: BatchSource, states: Sequence[bytes]) -> None:
+    """Whatever is optional, as far as it is there; ``source`` stands at the last of ``states``."""
+    if isinstance(source, SupportsEpochs):
+        epochs = [source.epochs(state) for state in states]
+        assert epochs[0] == 0, f"epochs() at the beginning must be 0, but it is {epochs[0]}"
+        assert all(b > a for a, b in pairwise(epochs)), f"epochs() must grow with each batch, but they are {epochs}"
+    if isinstance(source, SupportsOrigins):
+        for state in states:
+            lines = source.origins(state)
+            assert lines, "origins() must tell something of each batch, but it gave nothing"
+            assert all(isinstance(line, str) for line in lines), f"origins() must give lines of text, not {lines}"
+            assert list(source.origins(state)) == list(lines), "origins() of a position must always be the same"
+    assert source.get_state() == states[-1], "epochs() and origins() must not move the position"
 
 
 class _Nested(NamedTuple):
@@ -249,19 +269,30 @@ def check_sink(make: Callable[[], MetricSink], read: Callable[[], Sequence[Recor
         got = [(step, name, dict(values)) for step, name, values in read()] if read is not None else wanted
         assert got == wanted, f"{when} the records must be\n  {wanted}\nbut they are\n  {got}"
 
+    def assert_last_step(sink: MetricSink) -> None:
+        if isinstance(sink, SupportsLastStep):
+            last = max((step for step, _, _ in wanted), default=None)
+            assert sink.last_step() == last, f"last_step() must be {last}, but it is {sink.last_step()}"
+
     def write(sink: MetricSink, step: int, name: str, values: Mapping[str, float]) -> None:
         sink.write(step, name, values)
         wanted.append((step, name, dict(values)))
         assert_holds(f"as soon as write() of step {step} has returned")
 
     sink = make()
-    sink.rewind(0)
+    sink.rewind(-1)
+    assert_last_step(sink)
+    write(sink, 0, "valid", {"loss": 2.0})
+    sink.rewind(-1)
+    wanted = []
+    assert_holds("after rewind(-1)")
     write(sink, 1, "train", {"loss": 1 / 3, "grad_norm": 1e-30})
     write(sink, 2, "train", {"loss": 0.1 + 0.2})
     write(sink, 2, "valid", {"loss": 5e-324, "bits_per_byte": 2.0})
     write(sink, 3, "train", {"loss": -0.0})
     for step in (3, 2):  # the second time as a process would that takes over from a killed one
         sink = make()
+        assert_last_step(sink)
         sink.rewind(step)
         wanted = [record for record in wanted if record[0] <= step]
         assert_holds(f"after rewind({step})")
