@@ -86,7 +86,8 @@ class Ledger:
         _check_sources(sources, batch_size)
         self.batch_size = batch_size
         self.seq_length = next(iter(sources.values())).seq_length
-        self._sources = dict(sources)
+        self.sources: Mapping[str, Rows] = dict(sources)
+        """What the rows come from, by name."""
         self._seed = seed
         self._shuffle = shuffle
         if not phases:
@@ -103,7 +104,7 @@ class Ledger:
         arrays: dict[str, np.ndarray] = {}
         count = len(range(self.batch_size)[rows])
         for place in self._places(batch, rows):
-            gathered = self._sources[place.source].gather(place.rows)
+            gathered = self.sources[place.source].gather(place.rows)
             if len(place.rows) == count:
                 return gathered
             for name, values in gathered.items():
@@ -115,7 +116,7 @@ class Ledger:
         """What batch ``batch`` is made of, row by row."""
         found = []
         for place in self._places(batch, slice(None)):
-            source = self._sources[place.source]
+            source = self.sources[place.source]
             for where, epoch, row in zip(place.where.tolist(), place.epochs.tolist(), place.rows.tolist(), strict=True):
                 for span in source.spans(row):
                     origin = source.documents.origin(span.document)
@@ -129,13 +130,11 @@ class Ledger:
         Batches that were skipped count, as if they had been dealt.
         """
         counts = self._mixing.counts(batch).tolist()
-        return {
-            name: count / len(self._sources[name]) for name, count in zip(self._mixing.sources, counts, strict=True)
-        }
+        return {name: count / len(self.sources[name]) for name, count in zip(self._mixing.sources, counts, strict=True)}
 
     def mean_epochs(self, batch: int) -> float:
         """The same of all sources together: rows that were dealt, by rows that there are."""
-        return batch * self.batch_size / sum(map(len, self._sources.values()))
+        return batch * self.batch_size / sum(map(len, self.sources.values()))
 
     def batch_at(self, step: int) -> int:
         """The number of the batch that is dealt as number ``step``, counted from 0: the same, plus what is skipped before."""
@@ -155,7 +154,7 @@ class Ledger:
             "seed": self._seed,
             "shuffle": self._shuffle,
             "phases": self._mixing.identity(batch),
-            "sources": {name: self._sources[name].identity for name in self._mixing.used(batch)},
+            "sources": {name: self.sources[name].identity for name in self._mixing.used(batch)},
             "skip": [[begin, min(end, batch)] for begin, end in self._skip if begin < batch],
         }
 
@@ -165,7 +164,7 @@ class Ledger:
         for i in np.unique(sources_B).tolist():
             name = self._mixing.sources[i]
             where = np.flatnonzero(sources_B == i)
-            size = len(self._sources[name])
+            size = len(self.sources[name])
             epochs, places = np.divmod(nth_B[where], size)
             if self._shuffle:
                 for epoch in np.unique(epochs).tolist():

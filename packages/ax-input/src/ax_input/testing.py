@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -36,6 +36,24 @@ class Stream(Protocol):
 
     def set_state(self, state: bytes, /) -> None:
         """Continue from a position."""
+        ...
+
+
+@runtime_checkable
+class SupportsOrigins(Protocol):
+    """A stream that can tell what a batch is made of."""
+
+    def origins(self, state: bytes, /) -> Sequence[str]:
+        """What the batch that follows the position ``state`` is made of, over all processes: a line a part."""
+        ...
+
+
+@runtime_checkable
+class SupportsEpochs(Protocol):
+    """A stream that knows how often it has gone through its data."""
+
+    def epochs(self, state: bytes, /) -> float:
+        """How many epochs were given out before the position ``state``."""
         ...
 
 
@@ -140,10 +158,12 @@ def check_batch_stream(
 ) -> None:
     """Streams are deterministic, resume exactly at any batch, and the shards partition the global batch in order.
 
+    Each number of shards takes over from another in the middle. Origins and epochs, where a stream tells them, are told too.
+
     Args:
         make_stream: Makes fresh streams of the same data.
         num_batches: How far to look; choose more than an epoch to cover its end.
-        shard_counts: Into how many parts to cut; each must divide the batch.
+        shard_counts: Into how many parts to cut, in the order in which one takes over from another; each must divide the batch.
         states_move_between_counts: Whether a state of one number of shards holds for another.
     """
     reference = make_stream(shard_index=0, shard_count=1)
@@ -172,19 +192,42 @@ def check_batch_stream(
     _assert_equal(next(again), batches[0], "taken back to the beginning: batch 0")
     assert again.get_state() == states[1], "a stream that was taken back has another state than one that went there"
 
-    for count in shard_counts:
+    # Every number of shards takes over from another on the way, where states move.
+    for count, successor in zip(shard_counts, [*shard_counts[1:], shard_counts[0]], strict=True):
+        middle = num_batches // 2
         shards = [make_stream(shard_index=index, shard_count=count) for index in range(count)]
-        start = 0
+        _assert_joined(shards, batches[: middle if states_move_between_counts else None], 0)
         if states_move_between_counts:
-            start = num_batches // 2
-            for shard in shards:
-                shard.set_state(states[start])
-        for step, batch in enumerate(batches[start:], start):
-            parts = [next(shard) for shard in shards]
-            joined = {name: np.concatenate([part[name] for part in parts]) for name in batch}
-            _assert_equal(joined, batch, f"{count} shards joined: batch {step}")
-            sizes = {len(part[name]) for part in parts for name in batch}
-            assert len(sizes) == 1, f"{count} shards: batch {step} is cut into unequal parts of {sorted(sizes)} rows"
+            taking_over = [make_stream(shard_index=index, shard_count=successor) for index in range(successor)]
+            for index, shard in enumerate(taking_over):
+                shard.set_state(shards[index % count].get_state())
+            _assert_joined(taking_over, batches[middle:], middle)
+
+    last = make_stream(shard_index=0, shard_count=1)
+    if isinstance(last, SupportsOrigins):
+        told = [list(last.origins(state)) for state in states]
+        assert all(told), f"no origins of batch {[bool(lines) for lines in told].index(False)}"
+        assert all(isinstance(line, str) for lines in told for line in lines), f"origins are not text: {told[0]}"
+        shard = make_stream(shard_index=shard_counts[-1] - 1, shard_count=shard_counts[-1])
+        assert isinstance(shard, SupportsOrigins), "a stream of many shards tells no origins, one of one does"
+        if states_move_between_counts:
+            assert [list(shard.origins(state)) for state in states] == told, (
+                "a shard tells other origins than the whole"
+            )
+    if isinstance(last, SupportsEpochs):
+        epochs = [last.epochs(state) for state in states]
+        assert epochs[0] == 0, f"{epochs[0]} epochs before the first batch"
+        assert epochs == sorted(epochs), f"epochs go back: {epochs}"
+    _assert_equal(next(last), batches[0], "after origins and epochs were asked for: batch 0")
+
+
+def _assert_joined(shards: Sequence[Stream], batches: Sequence[Mapping[str, np.ndarray]], start: int) -> None:
+    for step, batch in enumerate(batches, start):
+        parts = [next(shard) for shard in shards]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in batch}
+        _assert_equal(joined, batch, f"{len(shards)} shards joined: batch {step}")
+        sizes = {len(part[name]) for part in parts for name in batch}
+        assert len(sizes) == 1, f"{len(shards)} shards: batch {step} is cut into unequal parts of {sorted(sizes)} rows"
 
 
 def _assert_well_formed(batches: Sequence[Mapping[str, np.ndarray]]) -> None:
