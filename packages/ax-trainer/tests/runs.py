@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -140,7 +141,7 @@ def killed_run(
     sink: KilledSink,
     checkpointer: KilledCheckpointer,
     model: BigramModel,
-    changes: Mapping[str, object],
+    changes: Mapping[str, Any],
     *,
     at_start: bool,
 ) -> Result[BigramParams]:

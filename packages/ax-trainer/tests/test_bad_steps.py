@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -101,9 +102,9 @@ def test_killed_at_any_moment_a_run_that_goes_back_repeats_itself() -> None:
 
 def test_a_loss_far_above_those_before_is_a_spike() -> None:
     sink = MemorySink()
-    changes = {"model": Poisoned(30.0), "evaluators": {}, "num_steps": 6}
+    run = partial(train, model=Poisoned(30.0), evaluators={}, num_steps=6)
     spike = LossSpike.Config(min_losses=4, deviations=10.0)
-    train(None, sink, bad_steps=BadSteps.Config(spike=spike, on_spike="note"), **changes)
+    run(None, sink, bad_steps=BadSteps.Config(spike=spike, on_spike="note"))
     losses = sink.history("train")
     before = [losses[step] for step in range(1, 5)]
     (event,) = [values for step, group, values in sink.records if group == "events" and step == 5]
@@ -113,7 +114,7 @@ def test_a_loss_far_above_those_before_is_a_spike() -> None:
     with pytest.raises(
         BadStepError, match=r"loss is .* at step 5, .* standard deviations above those before"
     ) as caught:
-        train(bad_steps=BadSteps.Config(spike=spike, on_spike="stop"), **changes)
+        run(bad_steps=BadSteps.Config(spike=spike, on_spike="stop"))
     assert not isinstance(caught.value, NonFiniteError)
 
 

@@ -3,13 +3,15 @@
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
-from ax_trainer import Budget, CheckpointError, EarlyStop, Evaluator, Result
+from ax_config import config_for
+from ax_trainer import Budget, CheckpointError, EarlyStop, Evaluator, Learner, ParameterAverage, Result
 from ax_trainer.protocols import Batch, HostBatch, Metrics
 from ax_trainer.testing import BigramModel, BigramParams, MemoryBatches, MemoryCheckpointer, MemorySink
 from runs import BATCHES, HELD_OUT, STEPS, StopAt, bits, killed_at_every_moment, reproducible, train
@@ -248,17 +250,52 @@ def test_metrics_are_written_at_intervals_and_losses_judged_between(
     assert bits(result.state) == bits(uninterrupted[0].state)
 
 
+def test_details_are_of_chosen_steps_and_change_nothing(
+    uninterrupted: tuple[Result[BigramParams], MemorySink],
+) -> None:
+    sink = MemorySink()
+    result = train(None, sink, details_every=5)
+    norms = sink.history("details", "grad_norm/head")
+    assert list(norms) == [5, 10]
+    whole = [sink.history("details", f"grad_norm/{name}")[5] ** 2 for name in ("embedding", "bias", "head")]
+    np.testing.assert_allclose(sum(whole) ** 0.5, sink.history("train", "grad_norm")[5], rtol=1e-6)
+    assert sink.history("train").keys() == uninterrupted[1].history("train").keys()
+    assert all(
+        values.keys() == {"loss", "accuracy", "grad_norm", "num_targets", "bits"} for values in train_records(sink)
+    )
+    np.testing.assert_allclose(sink.history("train")[12], uninterrupted[1].history("train")[12], rtol=1e-6)
+    assert result.step == STEPS
+
+
+def train_records(sink: MemorySink) -> list[dict[str, float]]:
+    return [values for _, group, values in sink.records if group == "train"]
+
+
+def test_averaged_parameters_are_evaluated_where_asked(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
+    sink = MemorySink()
+    schedule = config_for(optax.constant_schedule)(value=0.1)
+    never = ParameterAverage.Config(decay=config_for(optax.constant_schedule)(value=1.0))
+    evaluators = {
+        "last": Evaluator(lambda: HELD_OUT, at_start=True),
+        "average": Evaluator(lambda: HELD_OUT, averaged=True),
+    }
+    train(None, sink, evaluators=evaluators, num_steps=2, optimizer=Learner.Config(schedule=schedule, average=never))
+    assert sink.history("average")[2] == sink.history("last")[0] != sink.history("last")[2]
+    with pytest.raises(ValueError, match="holds no average"):
+        train(evaluators=evaluators, num_steps=2)
+
+
 def test_training_that_gets_no_better_ends(uninterrupted: tuple[Result[BigramParams], MemorySink]) -> None:
     early_stop = EarlyStop.Config(evaluator="valid", metric="accuracy", mode="max", patience=2, min_delta=2.0)
     evaluators = {"valid": Evaluator(lambda: HELD_OUT), "other": Evaluator(lambda: HELD_OUT, every=100)}
     whole, sink, checkpointer = MemorySink(), MemorySink(), MemoryCheckpointer()
-    changes = {"early_stop": early_stop, "evaluate_every": 2, "evaluators": evaluators}
-    result = train(None, whole, **changes)
+    run = partial(train, early_stop=early_stop, evaluate_every=2, evaluators=evaluators)
+    result = run(None, whole)
     assert (result.step, result.why) == (6, "plateau")  # best at 2, missed at 4 and 6
     assert list(whole.history("other")) == [6]
-    train(checkpointer, sink, stop=StopAt(5), **changes)
+    run(checkpointer, sink, stop=StopAt(5))
     for _ in range(2):  # it goes on to the same end, and then is at it
-        resumed = train(checkpointer, sink, **changes)
+        resumed = run(checkpointer, sink)
         assert (resumed.step, resumed.why) == (6, "plateau")
     assert reproducible(sink) == reproducible(whole)
 

@@ -11,6 +11,9 @@ from ._groups import path_of
 from ._learnt import learnt
 from .protocols import Spec
 
+DETAILS = ("grad_norm/", "update_norm/", "param_norm/")
+"""What the names of details begin with."""
+
 
 def details_of(
     specs: object, *, gradients: object, updates: object, params: object, stacking_axes: tuple[str, ...] = ("layers",)

@@ -9,8 +9,9 @@ from typing import Generic
 
 import jax
 
+from ._average import averaged
 from ._logbook import Values, WeightedMeans
-from ._state import keys_of
+from ._state import TrainState, keys_of
 from ._step import eval_step
 from .protocols import HostBatch, Model, Params, Partitioner
 
@@ -27,6 +28,8 @@ class Evaluator:
     """Evaluate at multiples of this step; None means at those of the trainer's ``evaluate_every``. And always at the end."""
     at_start: bool = False
     """Evaluate before the first step, too."""
+    averaged: bool = False
+    """Evaluate the averaged parameters (see ``averaged``), not those of the last step."""
 
 
 class Evaluations(Generic[Params]):
@@ -64,14 +67,15 @@ class Evaluations(Generic[Params]):
             if last or is_due(step, evaluator.every if evaluator.every is not None else self._every)
         ]
 
-    def evaluate(self, name: str, params: Params, *, step: int) -> Values:
+    def evaluate(self, name: str, state: TrainState[Params]) -> Values:
         """The means of an evaluator's metrics over its batches, by their weights.
 
         Raises:
-            ValueError: There is no data.
+            ValueError: There is no data, or nothing is averaged.
         """
         key = jax.random.key_data(keys_of(self._seed).evaluations)
         evaluator = self._evaluators[name]
+        params = averaged(state) if evaluator.averaged else state.params
         means, last = WeightedMeans(), None
         for batch in islice(evaluator.batches(), evaluator.max_batches):
             with self._partitioner.activate():
@@ -80,7 +84,9 @@ class Evaluations(Generic[Params]):
                 means.add(last)  # while the devices are at work on the next
             last = metrics
         if last is None:
-            raise ValueError(f"evaluator {name!r} gave no batch at step {step}; give it data or leave it out")
+            raise ValueError(
+                f"evaluator {name!r} gave no batch at step {int(state.step)}; give it data or leave it out"
+            )
         means.add(last)
         return means.result()
 

@@ -39,6 +39,7 @@ from ._bad_steps import WATCHED, BadSteps, Verdict
 from ._budget import Budget, Spent
 from ._checkpoints import Checkpoints, Memory, Snapshot
 from ._compile_cache import lookups
+from ._details import DETAILS
 from ._early_stop import EarlyStop
 from ._evaluator import Evaluations, Evaluator, is_due
 from ._goodput import Goodput
@@ -73,7 +74,7 @@ Why: TypeAlias = Literal["finished", "plateau", "seconds", "stopped", "data"] | 
 _WISHES: tuple[Why | None, ...] = (None, "stopped", "seconds")
 """What is voted on: the greatest wish comes true."""
 
-_OWN_GROUPS = frozenset({"train", "speed", "goodput", "events"})
+_OWN_GROUPS = frozenset({"train", "speed", "goodput", "events", "details"})
 _MOST_DOCUMENTS = 32
 
 
@@ -135,6 +136,8 @@ class _Run(Generic[Params]):
     """Where the data stood after the batch of this step."""
     fed: _Fed | None = None
     """The batch of the next step."""
+    programs: dict[bool, CompiledStep[Params]] = field(default_factory=dict)
+    """The step, without and with details."""
     taken: list[_Taken] = field(default_factory=list)
     """What is still to be read, oldest first."""
     seconds_before: float = 0.0
@@ -178,12 +181,22 @@ class Trainer(Generic[Params]):
 
         The same step, but for what a model computes of a batch as a whole: a mixture of experts balances each part.
         """
+        exact_microbatches: bool = False
+        """Whether the parts are told what they need to know of the whole batch, so that the step is exactly the same.
+
+        For models that are ``SupportsBatchStatistics``; it takes the time of a forward pass more.
+        """
         checkpoint_every: int | None = None
         """Save at multiples of this step, and whenever training ends; None means only then."""
         log_every: int = 1
         """Write the metrics of multiples of this step, of those that are evaluated and of the last one.
 
         Of others only the loss, the gradients' norm and ``skipped`` leave the devices, to be judged.
+        """
+        details_every: int | None = None
+        """At multiples of this step, write the norms of each parameter, its gradient and its update, of each layer, under "details".
+
+        These steps are a program of their own, compiled when first needed; the others cost nothing. None means never.
         """
         budget: Buildable[Budget] = ax_config.field(default_factory=Budget.Config)
         """Limits beside ``num_steps``."""
@@ -252,13 +265,20 @@ class Trainer(Generic[Params]):
             self._partitioner,
             batch,
             num_microbatches=self.cfg.num_microbatches,
+            exact_microbatches=self.cfg.exact_microbatches,
             platform=platform,
         )
 
-    def compile(self, batch: Mapping[str, jax.ShapeDtypeStruct], /) -> CompiledStep[Params]:
-        """The step, ready to run on batches like the described one."""
+    def compile(self, batch: Mapping[str, jax.ShapeDtypeStruct], /, *, details: bool = False) -> CompiledStep[Params]:
+        """The step, ready to run on batches like the described one; ``details`` is for those at ``details_every``."""
         return compile_step(
-            self._model, self._optimizer, self._partitioner, batch, num_microbatches=self.cfg.num_microbatches
+            self._model,
+            self._optimizer,
+            self._partitioner,
+            batch,
+            num_microbatches=self.cfg.num_microbatches,
+            exact_microbatches=self.cfg.exact_microbatches,
+            details=details,
         )
 
     def run(self) -> Result[Params]:
@@ -293,7 +313,7 @@ class Trainer(Generic[Params]):
 
     def _train(self, run: _Run[Params]) -> Why:
         """Compile, and do steps until there is a reason to end; everything is saved and written then."""
-        program = self._compile(run)
+        self._program(run)
         with ExitStack() as stack:
             for hook in self._hooks:
                 if isinstance(hook, SupportsStartAndEnd):
@@ -305,7 +325,7 @@ class Trainer(Generic[Params]):
             why: Why | None = None
             while why is None:
                 try:
-                    why = self._steps(run, program)
+                    why = self._steps(run)
                 except _GoBackError as error:
                     bad = error.with_traceback(None)
                 else:
@@ -316,18 +336,23 @@ class Trainer(Generic[Params]):
         self._log.write(run.step, "goodput", run.goodput.report())
         return why
 
-    def _steps(self, run: _Run[Params], program: CompiledStep[Params]) -> Why:
+    def _steps(self, run: _Run[Params]) -> Why:
         """The loop. The first batch is fed."""
         cfg, why = self.cfg, None
         while why is None:
-            fed, metrics = self._dispatch(run, program)
+            fed, metrics = self._dispatch(run)
             for hook in self._hooks:
                 hook.on_step(run.step)
             why = self._spent(run) or self._wished(run)
             if why is None and not self._feed(run):
                 why = "data"
             evaluators = self._evaluations.due(run.step, last=why not in (None, "stopped"))
-            is_written = is_due(run.step, cfg.log_every) or bool(evaluators) or why not in (None, "stopped")
+            is_written = (
+                is_due(run.step, cfg.log_every)
+                or is_due(run.step, cfg.details_every)
+                or bool(evaluators)
+                or why not in (None, "stopped")
+            )
             self._take(run, fed, metrics, is_written=is_written)
             self._read(run, leaving=1)
             saves = is_due(run.step, cfg.checkpoint_every)
@@ -389,10 +414,14 @@ class Trainer(Generic[Params]):
         run.goodput.charge("lost", lost)
         run.goodput.charge("down", gap - lost)
 
-    def _compile(self, run: _Run[Params]) -> CompiledStep[Params]:
+    def _program(self, run: _Run[Params]) -> CompiledStep[Params]:
+        """What does the next step, compiled when first needed."""
+        details = is_due(run.step + 1, self.cfg.details_every)
+        if details in run.programs:
+            return run.programs[details]
         assert run.fed is not None
         with run.activity("compile", "compiling the step"), lookups() as found:
-            program = self.compile(describe(run.fed.batch))
+            program = run.programs[details] = self.compile(describe(run.fed.batch), details=details)
         cached = {"compile_cached": float(not found.misses)} if found.hits or found.misses else {}
         self._log.write(run.step, "speed", {"compile_seconds": program.seconds, **cached})
         if run.watchdog is not None:
@@ -409,9 +438,9 @@ class Trainer(Generic[Params]):
         run.fed = _Fed(self._partitioner.put(batch), run.position, self._batches.get_state())
         return True
 
-    def _dispatch(self, run: _Run[Params], program: CompiledStep[Params]) -> tuple[_Fed, Metrics]:
+    def _dispatch(self, run: _Run[Params]) -> tuple[_Fed, Metrics]:
         """Give the step to the devices."""
-        fed = run.fed
+        program, fed = self._program(run), run.fed
         assert fed is not None
         dispatched = time.monotonic()
         run.state, metrics = program(run.state, fed.batch)
@@ -459,7 +488,11 @@ class Trainer(Generic[Params]):
                 self._respond(verdict, taken)
             speed = self._speedometer.lap()
             if taken.is_written:
-                self._log.report(taken.step, "train", {**values, "num_targets": fetched["loss"][1]})
+                details = {name: value for name, value in values.items() if name.startswith(DETAILS)}
+                train = {name: value for name, value in values.items() if name not in details}
+                self._log.report(taken.step, "train", {**train, "num_targets": fetched["loss"][1]})
+                if details:
+                    self._log.write(taken.step, "details", details)
                 self._log.write(taken.step, "speed", speed)
 
     def _account(self, run: _Run[Params]) -> None:
@@ -519,7 +552,7 @@ class Trainer(Generic[Params]):
         """Run these evaluators."""
         for name in names:
             with run.activity("evaluation", f"evaluating {name!r} at step {run.step}"):
-                values = self._evaluations.evaluate(name, run.state.params, step=run.step)
+                values = self._evaluations.evaluate(name, run.state)
             self._log.report_evaluation(run.step, name, values)
             if self._early_stop is not None and run.step:
                 self._early_stop.see(name, values)
@@ -556,6 +589,7 @@ def _check(cfg: Trainer.Config, evaluators: Mapping[str, Evaluator], early_stop:
         ("evaluate_every", cfg.evaluate_every),
         ("checkpoint_every", cfg.checkpoint_every),
         ("log_every", cfg.log_every),
+        ("details_every", cfg.details_every),
     ):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
