@@ -91,7 +91,7 @@ class Watchdog:
         self._laps: deque[float] = deque(maxlen=32)
         self._alive = self._said = clock()  # the last sign of life, and the last bark
         self._last_step: int | None = None
-        self._doing = [_Doing("starting", self._alive, allowed=True)]
+        self._doing = [_Doing("in the loop or a hook", self._alive, allowed=False)]
         self._program: Callable[[], str | None] | None = None
         self._closed = threading.Event()
 
