@@ -61,7 +61,7 @@ class Experiment:
 
     Args:
         cfg: Everything about it.
-        sinks: More places for the metrics, besides the folder's own and the config's.
+        more_sinks: More places for the metrics, besides the folder's own and the config's.
         hooks: Called after each step.
         on_read: Told the bytes of data read and to read, while they are read.
         on_plan: Told the plan, before the first compilation.
@@ -95,7 +95,7 @@ class Experiment:
         cfg: Config,
         /,
         *,
-        sinks: Sequence[MetricSink] = (),
+        more_sinks: Sequence[MetricSink] = (),
         hooks: Sequence[Hook] = (),
         on_read: Callable[[int, int], None] | None = None,
         on_plan: Callable[[Plan], None] | None = None,
@@ -105,7 +105,7 @@ class Experiment:
         """How the last ``run`` ended."""
         self.tokenizer = cfg.tokenizer.build()
         self.model = cfg.model.build(vocab_size=_vocab_size(cfg, self.tokenizer))
-        self._sinks, self._hooks = tuple(sinks), tuple(hooks)
+        self._sinks, self._hooks = tuple(more_sinks), tuple(hooks)
         self._on_read, self._on_plan = on_read, on_plan
         self._data: Pipeline | None = None
 

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import ax_layers.protocols
 import jax
 import numpy as np
+from ax_input import Ledger
 from ax_layers import SpecTree
 from ax_layers.protocols import ArrayTree, Sharder
 from ax_trainer.protocols import BatchSource, Checkpointer, Partitioner
@@ -51,6 +52,16 @@ class Pipeline(Protocol):
     @property
     def report(self) -> object:
         """What was read and what was left out; printed for the user."""
+        ...
+
+
+@runtime_checkable
+class SupportsLedger(Protocol):
+    """A ``Pipeline`` that knows what any batch of ``train`` is made of."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is in which batch."""
         ...
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ._data import data
 from ._failure import explained
 from ._mesh import mesh
 
@@ -21,6 +22,7 @@ app = typer.Typer(
     help="Train language models with JAX, on any accelerator.\n\nBegin with `ax train`: it needs no arguments.",
 )
 
+app.add_typer(data)
 app.add_typer(mesh)
 
 
@@ -39,7 +41,8 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Files and folders to train on (.txt .md .py .jsonl .jsonl.gz .parquet); repeat it for more. "
+            help="Files and folders to train on (.txt .md .py .jsonl .jsonl.gz .parquet …), or what `ax data prepare` made; repeat it "
+            "for more. "
             "Without it: the source code of this Python's standard library.",
         ),
     ] = None,
@@ -60,6 +63,13 @@ def train(
         str,
         typer.Option(metavar="error|skip", help="Stop at a record that can't be read, or skip, count and report it."),
     ] = "error",
+    skip_steps: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FROM:TO",
+            help="Leave out the data of these steps (without TO), as `ax data which` tells it; the run must not have passed them.",
+        ),
+    ] = None,
     cpu_devices: Annotated[
         int | None, typer.Option(min=1, help="Make the CPU look like so many devices, to try out meshes.")
     ] = None,
@@ -93,6 +103,7 @@ def train(
             overrides=tuple(overrides or ()),
             run=run,
             on_bad_record=on_bad_record,
+            skip_steps=tuple(skip_steps or ()),
             cpu_devices=cpu_devices,
             prompt=prompt,
             show=show,

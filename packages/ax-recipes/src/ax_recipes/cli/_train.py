@@ -13,6 +13,7 @@ from ax_mesh import accelerator_name
 from rich.console import Console
 
 from ax_recipes._catalogue import effective
+from ax_recipes._data import with_data, without_steps
 
 from ._console import TrainingDisplay
 from ._curve import Points, draw
@@ -35,6 +36,7 @@ class TrainCommand:
     overrides: tuple[str, ...]
     run: Path | None
     on_bad_record: str
+    skip_steps: tuple[str, ...]
     cpu_devices: int | None
     prompt: str
     show: bool
@@ -47,10 +49,12 @@ class TrainCommand:
             jax.config.update("jax_num_cpu_devices", self.cpu_devices)
         on = self.on if self.on is not None else self._this_accelerator()
         config = effective(self.recipe, on=on, num_steps=self.steps)
-        if self.data:
-            set_at(config, "input.paths", tuple(str(Path(path).expanduser().absolute()) for path in self.data))
         if self.on_bad_record != "error":
             set_at(config, "input.on_bad_record", self.on_bad_record)
+        if self.data:
+            config = with_data(config, self.data)
+        if self.skip_steps:
+            config = without_steps(config, self.skip_steps)
         return override(config, [assignment(text, "--set") for text in self.overrides])
 
     def _this_accelerator(self) -> str:
@@ -69,7 +73,7 @@ class TrainCommand:
         folder = self.run if self.run is not None else Path("runs") / config.name
         console = Console()
         with TrainingDisplay(console) as display:
-            experiment = config.build(sinks=[display], on_read=display.on_read, on_plan=display.on_plan)
+            experiment = config.build(more_sinks=[display], on_read=display.on_read, on_plan=display.on_plan)
             experiment.read()
             begun = _has_begun(folder)
             ended = run_locally(
@@ -133,4 +137,4 @@ def _has_begun(folder: Path) -> bool:
 def _is_length(line: str) -> bool:
     """Whether a line of a config only says how long to train: a run may go on for longer than planned."""
     path = line.partition(" = ")[0]
-    return path == "num_steps" or path.rpartition(".")[2] in ("decay_steps", "warmup_steps")
+    return path in ("num_steps", "input.skip") or path.rpartition(".")[2] in ("decay_steps", "warmup_steps")
