@@ -174,9 +174,8 @@ class Reader:
         process = self._process(note)
         if process is None:
             return worker, "  something before: it hasn't begun to read this"
-        _, *dumps = note.read_text(errors="replace").split("Timeout (")
-        stack = dumps[-1].partition("\n")[2] if dumps else "  a place unknown: it has only just begun to read this"
-        return f"{worker} (process {process})", stack
+        stack = _stack_of_reading(note.read_text(errors="replace"))
+        return f"{worker} (process {process})", stack or "  a place unknown: it has only just begun to read this"
 
     def _process(self, note: Path) -> int | None:
         """The process that has written the note; None when there is none."""
@@ -205,15 +204,23 @@ def _deliver(iterator: _Iterator, ready: queue.Queue[_Delivery], ended: threadin
     iterator.close()
 
 
-def _end(
-    ready: queue.Queue[_Delivery], ended: threading.Event, thread: threading.Thread, timeout: float
-) -> None:
+def _end(ready: queue.Queue[_Delivery], ended: threading.Event, thread: threading.Thread, timeout: float) -> None:
     """Let the thread end, and wait for it: one that ran numpy while the interpreter goes away would bring it down."""
     ended.set()
     with contextlib.suppress(queue.Empty):  # room for what the thread is about to put
         while True:
             ready.get_nowait()
     thread.join(timeout)
+
+
+def _stack_of_reading(note: str) -> str:
+    """The last stack in a worker's note of the thread that reads, the call made last first, up to where reading began."""
+    last_dump = note.rpartition("Timeout (")[2]
+    for thread in last_dump.split("\n\n"):
+        calls, reads, _ = thread.partition(f'File "{__file__}"')
+        if reads:
+            return calls.rstrip()
+    return ""
 
 
 @final
