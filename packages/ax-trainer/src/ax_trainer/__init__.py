@@ -21,6 +21,7 @@ from ._evaluator import Evaluator as Evaluator
 from ._groups import ParameterGroup as ParameterGroup
 from ._learner import Learner as Learner
 from ._learner import decay_mask as decay_mask
+from ._profiler_windows import ProfilerWindows as ProfilerWindows
 from ._schedules import rewarmed as rewarmed
 from ._schedules import warmup_stable_decay as warmup_stable_decay
 from ._skipping import SkipNonFinite as SkipNonFinite

@@ -443,7 +443,8 @@ class Trainer(Generic[Params]):
         program, fed = self._program(run), run.fed
         assert fed is not None
         dispatched = time.monotonic()
-        run.state, metrics = program(run.state, fed.batch)
+        with jax.profiler.StepTraceAnnotation("train", step_num=run.step + 1):
+            run.state, metrics = program(run.state, fed.batch)
         run.step, run.position = run.step + 1, fed.after
         run.arrivals.expect(run.step, dispatched, metrics["loss"][0])
         return fed, metrics

@@ -161,9 +161,9 @@ class Watchdog:
                 file.write(text)
                 file.flush()
                 faulthandler.dump_traceback(file)
-        _LOG.warning("%s", said)
         if cfg.action == "exit":
             self._leave(cfg.exit_code)
+        _LOG.warning("%s", said)
 
     def _collectives(self) -> str:
         text = None if self._program is None or self._doing[-1].allowed else self._program()
