@@ -8,6 +8,8 @@ from typing import Protocol, cast
 from ax_config import NoMatchError, nearest
 from ax_layers import CausalLM
 
+from .weight_map import Weight
+
 FAMILIES = (
     "llama",
     "mistral",
@@ -44,6 +46,10 @@ class Family(Protocol):
         """The model of these sizes; the vocabulary is left open."""
         ...
 
+    def weights(self, sizes: Sized, /) -> list[Weight]:
+        """Which parameter is which tensor of a checkpoint in Hugging Face's form."""
+        ...
+
 
 def model_names() -> list[str]:
     """The names of all models."""
@@ -56,11 +62,16 @@ def model(name: str) -> CausalLM.Config:
     Raises:
         NoMatchError: There is none of this name, with the nearest ones.
     """
+    family, sizes = published(name)
+    config = family.model(sizes)
+    return config if sizes.vocab_size is None else config.clone(vocab_size=sizes.vocab_size)
+
+
+def published(name: str) -> tuple[Family, Sized]:
+    """The family of a published model, and its sizes. Raises NoMatchError."""
     for family in map(_family, FAMILIES):
         if name in family.SIZES:
-            sizes = family.SIZES[name]
-            config = family.model(sizes)
-            return config if sizes.vocab_size is None else config.clone(vocab_size=sizes.vocab_size)
+            return family, family.SIZES[name]
     raise NoMatchError(f"there is no model {name!r}; {nearest(name, model_names())}")
 
 

@@ -212,6 +212,89 @@ def inspect(
         run_inspect(name, on=on, seq_length=seq_length, depth=depth, overrides=tuple(overrides or ()))
 
 
+@app.command()
+def diverge(
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="A recipe, a run's folder, or a record (`.npz`) that `--save` wrote."),
+    ],
+    b: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]",
+            help="The same, or a folder that transformers can load, if A is a published model. Default: A, with the options for B.",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a value of both configs; repeat it.")
+    ] = None,
+    overrides_a: Annotated[
+        list[str] | None, typer.Option("--set-a", metavar="PATH=VALUE", help="Change a value of A's alone; repeat it.")
+    ] = None,
+    overrides_b: Annotated[
+        list[str] | None, typer.Option("--set-b", metavar="PATH=VALUE", help="Change a value of B's alone; repeat it.")
+    ] = None,
+    on: Annotated[
+        str, typer.Option(metavar="KIND-NUMBER", help="The accelerator whose mesh rules apply to recipes.")
+    ] = "cpu-1",
+    data: Annotated[list[str] | None, typer.Option(help="Files and folders that the batch is taken from.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the batch.")] = 8,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of a row.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of fresh parameters and of what is random in the step.")] = 0,
+    cpu_devices: Annotated[
+        int | None, typer.Option(min=1, help="Make the CPU look like so many devices, to try out meshes.")
+    ] = None,
+    devices_a: Annotated[
+        int | None, typer.Option(min=1, help="A runs on so many of the devices. Default: all.")
+    ] = None,
+    devices_b: Annotated[int | None, typer.Option(min=1, help="B does. Default: all.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="The relative difference that is allowed: ‖a - b‖ / ‖a‖ of an array.")
+    ] = 1e-4,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Keep A's record, to compare with elsewhere or later.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every array, not only those around the place.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Find where two computations of the same step part: other mesh, type, kernel, version, machine, or library.
+
+    Both sides do one step on the same batch with the same parameters, and write down what every module returns, the loss and all
+    gradients. The first array, in the order of computation, whose relative difference is beyond the tolerance is named, with
+    the index where it is largest; then the command ends with 1. All of it is held in memory, so take few rows.
+
+    Examples:
+
+        ax diverge tiny --cpu-devices 8 --devices-a 1 --set-b "mesh.axes={'fsdp': 4, 'tensor': 2}"
+
+        ax diverge tiny --set-b "model.**.compute_dtype=bfloat16" --tolerance 1e-2
+
+        ax diverge runs/tiny --save here.npz      (then, elsewhere: ax diverge here.npz runs/tiny)
+
+        ax diverge smollm2-135m ./SmolLM2-135M    (a folder in Hugging Face's form)
+    """
+    with explained(debug=debug):
+        from ._diverge import DivergeCommand, Side
+
+        only_save = b is None and not overrides_b and devices_b is None and save is not None
+        DivergeCommand(
+            a=Side(a, tuple(overrides_a or ()), devices_a),
+            b=None if only_save else Side(a if b is None else b, tuple(overrides_b or ()), devices_b),
+            overrides=tuple(overrides or ()),
+            on=on,
+            data=tuple(data or ()),
+            num_rows=rows,
+            length=length,
+            seed=seed,
+            cpu_devices=cpu_devices,
+            tolerance=tolerance,
+            save=save,
+            everything=everything,
+        )()
+
+
 @app.command(name="list")
 def list_recipes() -> None:
     """Show the recipes."""
