@@ -120,7 +120,7 @@ def test_processes_make_the_same_bytes_after_being_killed_at_any_moment(tmp_path
                 time.sleep(0.01)
             process.send_signal(signal.SIGKILL)
         kills += process.returncode == -signal.SIGKILL
-        assert not (out / "manifest.json").exists()
+        assert not (out / "ax-corpus.json").exists()
         with pytest.raises(DataError, match="finish it, with ax data prepare"):
             PreparedCorpus(out)
     assert kills == 2
@@ -153,7 +153,7 @@ def test_a_folder_of_another_corpus_is_refused(tmp_path: Path, finished: bool, m
             patch.setattr(np, "savez", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 prepare(corpus, out)
-        assert (out / "plan.json").exists()
+        assert (out / "ax-plan.json").exists()
     with pytest.raises(DataError, match=r"with other settings: shard_bytes: \d+, now 7"):
         prepare(corpus, out, shard_bytes=7)
 
@@ -281,7 +281,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no prepared corpus"):
         PreparedCorpus(tmp_path / "nowhere")
     (tmp_path / "future").mkdir()
-    (tmp_path / "future" / "manifest.json").write_text('{"format": 99}')
+    (tmp_path / "future" / "ax-corpus.json").write_text('{"format": 99}')
     with pytest.raises(DataError, match="a corpus in format 99, this version reads 1"):
         PreparedCorpus(tmp_path / "future")
 

@@ -72,5 +72,5 @@ def test_another_tokenizer_is_refused(folder: Path) -> None:
 
 
 def test_it_is_no_folder_of_text(folder: Path) -> None:
-    with pytest.raises(DataError, match="a prepared corpus, whose files aren't text"):
+    with pytest.raises(DataError, match="a prepared corpus, finished or not, whose files aren't text"):
         find_files([folder])

@@ -25,7 +25,7 @@ RECORD_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet", ".arrow", ".arrayrecord", "
 KNOWN_ENDINGS = TEXT_ENDINGS + RECORD_ENDINGS
 
 _SPLITS = "dataset_dict.json"  # what ``datasets.DatasetDict.save_to_disk`` leaves beside the folders of its splits
-_MANIFEST = "manifest.json"  # of what ``prepare_corpus`` made
+_PREPARED = ("ax-corpus.json", "ax-plan.json")  # in what ``prepare_corpus`` made, or didn't finish
 _NOT_OWN_SOURCE = frozenset(
     {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test", "lib-dynload"}
 )
@@ -75,8 +75,10 @@ def _meant(given: str) -> tuple[bool, list[File]]:
     path = Path(given).expanduser()
     if path.is_dir():
         _refuse_splits(path)
-        if (path / _MANIFEST).is_file():
-            raise DataError(f"{path}: a prepared corpus, whose files aren't text: open it with PreparedText")
+        if any((path / name).is_file() for name in _PREPARED):
+            raise DataError(
+                f"{path}: a prepared corpus, finished or not, whose files aren't text: open it with PreparedText"
+            )
         return False, [*_walk(path, frozenset({"__pycache__"}), KNOWN_ENDINGS)]
     if path.exists():
         return True, [path]

@@ -35,7 +35,7 @@ from ._sources import open_records
 from ._tokenizer_identity import tokenizer_identity
 from .protocols import Encoder, Source, Tokenizer
 
-_PLAN = "plan.json"
+_PLAN = "ax-plan.json"
 _PARTIAL = ".partial"
 _MEMORY_WEIGHT = 4_096  # what a record that is in no file counts for, in bytes
 _RECORDS_PER_REPORT = 64

@@ -2,7 +2,7 @@
 
 The folder holds
 
-    manifest.json               what it is: tokenizer, encoder, files, counts, bad records, fingerprint
+    ax-corpus.json              what it is: tokenizer, encoder, files, counts, bad records, fingerprint
     shard-00000.arrayrecord …   the documents, in pieces of up to 16,384 tokens: a piece's arrays one after another, little-endian
     lengths.npy                 tokens of each document, [D] int64
     pieces.npy                  the record of its shard that each document begins with, [D] int64
@@ -35,7 +35,7 @@ from .protocols import Tokenizer
 FORMAT = 1
 PIECE = 2**14
 """Tokens of a piece, the last of a document aside."""
-MANIFEST = "manifest.json"
+MANIFEST = "ax-corpus.json"
 INDEX: Mapping[str, tuple[np.dtype, tuple[int, ...]]] = {
     "lengths": (np.dtype("<i8"), ()),
     "pieces": (np.dtype("<i8"), ()),

@@ -25,7 +25,7 @@ def with_data(config: Experiment.Config, paths: Sequence[str], /) -> Experiment.
         DataError: A corpus isn't complete.
     """
     given = [path if "://" in path else str(Path(path).expanduser().absolute()) for path in paths]
-    prepared = [path for path in given if Path(path, "manifest.json").is_file()]
+    prepared = [path for path in given if Path(path, "ax-corpus.json").is_file()]
     if not prepared:
         set_at(config, "input.paths", tuple(given))
         return config
