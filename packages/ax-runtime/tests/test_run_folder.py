@@ -165,8 +165,8 @@ def test_what_made_a_run_is_recorded_and_read_back(tmp_path: Path, monkeypatch: 
     assert outside["devices"] == ["cpu"]
     assert outside["git"] is None
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    assert clean["git"] == {"commit": head, "changed": False}
-    assert changed["git"] == {"commit": head, "changed": True}
+    assert clean["git"] == {"commit": head, "uncommitted_changes": False}
+    assert changed["git"] == {"commit": head, "uncommitted_changes": True}
     variables = clean["variables"]
     assert isinstance(variables, dict)
     assert variables["LIBTPU_INIT_ARGS"] == "--some_flag=1"

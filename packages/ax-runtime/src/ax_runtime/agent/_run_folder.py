@@ -184,7 +184,7 @@ def _commit(folder: Path) -> Mapping[str, object] | None:
         )
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or one that doesn't answer
         return None
-    return {"commit": commit.strip(), "changed": bool(changes)}
+    return {"commit": commit.strip(), "uncommitted_changes": bool(changes)}
 
 
 def _lock(folder: Path) -> int:

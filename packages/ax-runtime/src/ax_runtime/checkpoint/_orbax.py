@@ -10,6 +10,9 @@ longer kept (``_steps`` tells why no kill can leave half a step). A complete ste
       digests.json    size and checksum of every file
 
 Renames are atomic against a kill of the process; after a power cut, checksums tell whether the disk kept its word.
+
+Of several processes each writes the shards that it holds, into one folder that all of them see, and the checksums of its part of
+the files. When all have done so, and only then, the first one renames. So a step is complete for all or for none.
 """
 
 from __future__ import annotations
@@ -24,21 +27,27 @@ from urllib.parse import quote, unquote
 import ax_config
 import jax
 
-from ._digests import find_damage, write_digests
+from ._digests import Part, find_damage, join_digests, write_digests
 from ._errors import CheckpointError, os_reason
+from ._processes import is_first, is_true_anywhere, meet, occasion, of_first
 from ._quiet import silence_orbax
-from ._steps import begin, commit, complete_steps, discard, remove_leftovers, superseded
+from ._steps import begin, commit, complete_steps, discard, draft_of, remove_leftovers, superseded
 from ._structure import check_structure, expected, place
 
 Tree = TypeVar("Tree")
 
+_NONE = -1
+
 
 @final
 class OrbaxCheckpointer:
-    """Keeps states by step in ``folder``. Fits a trainer's ``Checkpointer``; for jobs of one process.
+    """Keeps states by step in ``folder``. Fits a trainer's ``Checkpointer``.
 
     Any number of checkpointers may read a folder, also while a job writes to it; one may save. A process that ends
     without ``wait`` or ``close`` (``contextlib.closing`` is handy) loses the save under way, and nothing else.
+
+    In a job of several processes (``jax.distributed``) ``folder`` is one that all of them see, and all of them call each method, in the
+    same order. A state may be restored by any number of processes, whatever number saved it.
     """
 
     class Config(ax_config.Config["OrbaxCheckpointer"]):
@@ -71,21 +80,16 @@ class OrbaxCheckpointer:
         A step that exists already is replaced. Raises CheckpointError when this save can't begin, or when the one
         before failed since the last call; earlier checkpoints are intact then.
         """
-        if jax.process_count() > 1:
-            raise CheckpointError(f"OrbaxCheckpointer saves from one process; this job has {jax.process_count()}")
         from orbax.checkpoint.args import PyTreeSave  # type: ignore[import-untyped]
 
         self.wait()
         blobs = dict(blobs)
         try:
-            if not self._cleaned:  # Not at construction: whoever only reads must not touch a running job's files.
-                remove_leftovers(self._folder)
-                self._cleaned = True
-            draft = begin(self._folder, step)
+            draft = self._begin(step)
             self._orbax.save(draft / "arrays", args=PyTreeSave(arrays))
         except OSError as error:
             raise self._failed(step, error) from error
-        self._pending = self._thread.submit(self._finish, step, draft, blobs)
+        self._pending = self._thread.submit(self._finish, step, draft, blobs, occasion())
 
     def restore(self, step: int, abstract: Tree, /) -> tuple[Tree, Mapping[str, bytes]]:
         """The whole state of ``step``, bit for bit, placed as the ``jax.ShapeDtypeStruct`` leaves of ``abstract`` say.
@@ -105,7 +109,8 @@ class OrbaxCheckpointer:
     def latest(self) -> int | None:
         """The newest complete step, or None."""
         steps = complete_steps(self._folder)
-        return steps[-1] if steps else None
+        newest = of_first(steps[-1] if steps else _NONE)  # Others may see a shared folder as it was a moment ago.
+        return None if newest == _NONE else newest
 
     def wait(self) -> None:
         """Return when all saves are complete; raises CheckpointError when one failed."""
@@ -121,21 +126,41 @@ class OrbaxCheckpointer:
             self._thread.shutdown()
             self._orbax.close()
 
-    def _finish(self, step: int, draft: Path, blobs: Mapping[str, bytes]) -> None:
+    def _begin(self, step: int) -> Path:
+        """The folder that the step is written into, made by the first process, for which Orbax in the others waits."""
+        if not is_first():
+            return draft_of(self._folder, step)
+        if not self._cleaned:  # Not at construction: whoever only reads must not touch a running job's files.
+            remove_leftovers(self._folder)
+            self._cleaned = True
+        return begin(self._folder, step)
+
+    def _finish(self, step: int, draft: Path, blobs: Mapping[str, bytes], number: int) -> None:
         """What the background thread does while Orbax writes, and after."""
+        mine = Part(jax.process_index(), jax.process_count())
         try:
             self._orbax.wait_until_finished()
-            (draft / "blobs").mkdir()
-            for name, content in blobs.items():
-                (draft / "blobs" / quote(name, safe="")).write_bytes(content)
-            write_digests(draft)
-            commit(draft)
+            if is_first():
+                (draft / "blobs").mkdir()
+                for name, content in blobs.items():
+                    (draft / "blobs" / quote(name, safe="")).write_bytes(content)
+            meet(f"written-{number}")
+            write_digests(draft, mine)
+            meet(f"digested-{number}")
+            if is_first():
+                join_digests(draft, mine.size)
+                commit(draft)
+            meet(f"committed-{number}")
         except Exception as error:  # Orbax and tensorstore raise many kinds; each means that this step isn't saved.
-            remove_leftovers(self._folder)  # Half a step is no use, and the disk may be full.
+            if (
+                mine.size == 1
+            ):  # Half a step is no use, and the disk may be full; others may still be writing to theirs.
+                remove_leftovers(self._folder)
             raise self._failed(step, error) from error
         kept = self._cfg
-        for old in superseded(complete_steps(self._folder), keep_last=kept.keep_last, keep_every=kept.keep_every):
-            discard(self._folder / str(old))
+        if is_first():
+            for old in superseded(complete_steps(self._folder), keep_last=kept.keep_last, keep_every=kept.keep_every):
+                discard(self._folder / str(old))
 
     def _restore(self, step: int, abstract: Tree, *, whole: bool) -> Tree:
         from orbax.checkpoint import Checkpointer, PyTreeCheckpointHandler
@@ -169,9 +194,10 @@ class OrbaxCheckpointer:
         steps = complete_steps(self._folder)
         if step not in steps:
             raise CheckpointError(f"no checkpoint of step {step} in {self._folder}; its steps are {steps}")
-        damage = find_damage(self._folder / str(step))
-        if damage is None:
+        mine = find_damage(self._folder / str(step), Part(jax.process_index(), jax.process_count()))
+        if not is_true_anywhere(mine is not None):
             return
+        damage = mine or find_damage(self._folder / str(step))
         earlier = (old for old in reversed(steps) if old < step and find_damage(self._folder / str(old)) is None)
         good = next(earlier, None)
         raise CheckpointError(

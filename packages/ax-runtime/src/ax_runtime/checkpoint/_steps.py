@@ -26,9 +26,14 @@ def complete_steps(folder: Path) -> list[int]:
     return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal() and entry.is_dir())
 
 
+def draft_of(folder: Path, step: int) -> Path:
+    """Where ``step`` is written."""
+    return folder / f"{_SAVING}{step}"
+
+
 def begin(folder: Path, step: int) -> Path:
     """A fresh folder to write ``step`` into."""
-    draft = folder / f"{_SAVING}{step}"
+    draft = draft_of(folder, step)
     if draft.exists():
         shutil.rmtree(draft)
     draft.mkdir(parents=True)
