@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 from ax_config import config_for
 from ax_trainer import Evaluator, Result, Trainer
-from ax_trainer.protocols import Checkpointer, Hook, HostBatch, StopSignal
+from ax_trainer.protocols import Batch, Checkpointer, Hook, HostBatch, Metrics, Partitioner, StopSignal
 from ax_trainer.testing import (
     BigramModel,
     BigramParams,
@@ -37,6 +38,24 @@ def config(**changes: object) -> Trainer.Config:
     return cfg.clone(**changes)
 
 
+BAD = 4
+"""The index of the batch that ``Poisoned`` chokes on: that of step 5."""
+
+
+class Poisoned(BigramModel):
+    """Multiplies the loss of one batch."""
+
+    def __init__(self, factor: float = math.nan) -> None:
+        super().__init__()
+        self._factor = factor
+
+    def loss(self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
+        loss, metrics = super().loss(params, batch, key=key, train=train)
+        is_bad = jnp.all(batch["tokens"] == BATCHES[BAD]["tokens"]) if batch["tokens"].shape == (8, 6) else False
+        loss = loss * jnp.where(is_bad, self._factor, 1.0)
+        return loss, {**metrics, "loss": (loss, metrics["loss"][1])}
+
+
 class StopAt:
     def __init__(self, step: int) -> None:
         self._step = step
@@ -49,6 +68,7 @@ def train(
     checkpointer: Checkpointer | None = None,
     sink: MemorySink | None = None,
     *,
+    partitioner: Partitioner | None = None,
     batches: MemoryBatches | None = None,
     stop: StopSignal | None = None,
     model: BigramModel | None = None,
@@ -59,7 +79,7 @@ def train(
     trainer = Trainer(
         config(**changes),
         model=model or BigramModel(),
-        partitioner=SingleDevice(),
+        partitioner=partitioner or SingleDevice(),
         batches=batches or MemoryBatches(BATCHES),
         evaluators={"valid": Evaluator(lambda: HELD_OUT)} if evaluators is None else evaluators,
         checkpointer=checkpointer,

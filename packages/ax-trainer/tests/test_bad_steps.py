@@ -4,31 +4,11 @@ import logging
 import math
 from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from ax_trainer import BadStepError, BadSteps, LossSpike, NonFiniteError
-from ax_trainer.protocols import Batch, Metrics
-from ax_trainer.testing import BigramModel, BigramParams, MemoryBatches, MemoryCheckpointer, MemorySink
-from runs import BATCHES, bits, killed_at_every_moment, train
-
-BAD = 4
-"""The index of the batch that ``Poisoned`` chokes on: that of step 5."""
-
-
-class Poisoned(BigramModel):
-    """Multiplies the loss of one batch."""
-
-    def __init__(self, factor: float = math.nan) -> None:
-        super().__init__()
-        self._factor = factor
-
-    def loss(self, params: BigramParams, batch: Batch, /, *, key: jax.Array, train: bool) -> tuple[jax.Array, Metrics]:
-        loss, metrics = super().loss(params, batch, key=key, train=train)
-        is_bad = jnp.all(batch["tokens"] == BATCHES[BAD]["tokens"]) if batch["tokens"].shape == (8, 6) else False
-        loss = loss * jnp.where(is_bad, self._factor, 1.0)
-        return loss, {**metrics, "loss": (loss, metrics["loss"][1])}
+from ax_trainer.testing import MemoryBatches, MemoryCheckpointer, MemorySink
+from runs import BAD, BATCHES, Poisoned, bits, killed_at_every_moment, train
 
 
 def without(*indices: int) -> MemoryBatches:
