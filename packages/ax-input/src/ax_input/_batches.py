@@ -11,7 +11,7 @@ import numpy as np
 from ._errors import DataError
 from ._ledger import Ledger
 from ._read_ahead import ReadAhead, Reader
-from ._rows import JoinedRows, Rows
+from ._rows import Rows
 
 _ENDLESS = 2**62
 
@@ -127,7 +127,7 @@ class EvaluationBatches:
 
     def __init__(
         self,
-        rows: Rows | JoinedRows,
+        rows: Rows,
         *,
         batch_size: int,
         max_batches: int | None = None,

@@ -31,7 +31,7 @@ class Phase:
     class Config(ax_config.Config["Phase"]):
         """When it begins, and how much of what."""
 
-        weights: dict[str, float]
+        weights: Mapping[str, float]
         begin: int = field(default=0, help="the first batch of this phase, counted from 0")
 
     def __init__(self, cfg: Config, /) -> None:

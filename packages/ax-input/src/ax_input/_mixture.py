@@ -21,7 +21,8 @@ from ._mixing import Phase
 from ._packing import Packing
 from ._read import OnProgress
 from ._read_ahead import ReadAhead
-from ._rows import JoinedRows, Rows
+from ._rows import Rows
+from ._subset import Concatenated
 from .protocols import Corpus, TokenDocuments, Tokenizer
 
 
@@ -43,7 +44,7 @@ class Mixture:
     class Config(ax_config.Config["Mixture"]):
         """What to mix, and how to deal it out."""
 
-        sources: dict[str, Buildable[Corpus]]
+        sources: Mapping[str, Buildable[Corpus]]
         phases: tuple[Buildable[Phase], ...] = field(
             default=(), help="shares of the sources, and from which batch on; none means by their sizes"
         )
@@ -96,10 +97,10 @@ class Mixture:
 
     def validation(self, *, max_batches: int | None = None) -> EvaluationBatches:
         """The held-out text as batches, to go over as often as wanted. Raises DataError when nothing is held out."""
-        if not self.validation_rows:
+        if self.validation_rows is None:
             raise DataError("nothing is held out to validate on: holdout_fraction is 0")
         return EvaluationBatches(
-            JoinedRows(list(self.validation_rows.values())),
+            self.validation_rows,
             batch_size=self.cfg.batch_size,
             max_batches=max_batches,
             shard_index=self._shard_index,
@@ -126,10 +127,10 @@ class Mixture:
         return {name: self._rows(corpus.train) for name, corpus in self._corpora.items()}
 
     @functools.cached_property
-    def validation_rows(self) -> Mapping[str, Rows]:
-        """The rows that are held out of each source, where any are."""
-        held_out = {name: corpus.validation for name, corpus in self._corpora.items()}
-        return {name: self._rows(documents) for name, documents in held_out.items() if documents is not None}
+    def validation_rows(self) -> Rows | None:
+        """The rows of what is held out, of all sources together; None when nothing is."""
+        held_out = [corpus.validation for corpus in self._corpora.values() if corpus.validation is not None]
+        return self._rows(Concatenated(*held_out) if len(held_out) > 1 else held_out[0]) if held_out else None
 
     @property
     def batch_shape(self) -> tuple[int, int]:
@@ -139,12 +140,9 @@ class Mixture:
     @property
     def bytes_per_token(self) -> float:
         """Bytes per target of the held-out text (of the training text when nothing is held out), for bits per byte."""
-        places = {
-            name: len(documents) + int(documents.lengths.sum())
-            for name, corpus in self._corpora.items()
-            for documents in [corpus.validation if self.validation_rows else corpus.train]
-            if documents is not None
-        }
+        validates = any(corpus.validation is not None for corpus in self._corpora.values())
+        measured = {name: corpus.validation if validates else corpus.train for name, corpus in self._corpora.items()}
+        places = {name: len(part) + int(part.lengths.sum()) for name, part in measured.items() if part is not None}
         num_bytes = sum(self._corpora[name].bytes_per_token * count for name, count in places.items())
         return num_bytes / sum(places.values())
 

@@ -35,6 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 
 _CLOSING_SECONDS = 30.0
 _PARTS_TOLD = 8
+_SHARED_BYTES = 2**20
 
 
 class StalledError(DataError):
@@ -119,8 +120,11 @@ class Reader:
         )
         if cfg.num_workers:
             _parse_flags()
-            options = grain.MultiprocessingOptions(cfg.num_workers, per_worker_buffer_size=cfg.num_batches)
-            dataset = dataset.mp_prefetch(options)
+            # Below this size a copy costs less than a piece of shared memory, which has to be made and cleared away.
+            options = grain.experimental.DatasetOptions(min_shm_size=_SHARED_BYTES)
+            dataset = grain.experimental.WithOptionsIterDataset(dataset, options).mp_prefetch(
+                grain.MultiprocessingOptions(cfg.num_workers, per_worker_buffer_size=cfg.num_batches)
+            )
         ready: queue.Queue[_Delivery] = queue.Queue(maxsize=cfg.num_batches)
         ended = threading.Event()
         self._ready, self._ended = ready, ended
@@ -214,12 +218,13 @@ def _end(ready: queue.Queue[_Delivery], ended: threading.Event, thread: threadin
 
 
 def _stack_of_reading(note: str) -> str:
-    """The last stack in a worker's note of the thread that reads, the call made last first, up to where reading began."""
-    last_dump = note.rpartition("Timeout (")[2]
-    for thread in last_dump.split("\n\n"):
-        calls, reads, _ = thread.partition(f'File "{__file__}"')
-        if reads:
-            return calls.rstrip()
+    """The last whole stack in a worker's note of the thread that reads, the call made last first, up to where reading began."""
+    _, *dumps = note.split("Timeout (")
+    for dump in reversed(dumps):  # the last may be half written
+        for thread in dump.partition("\n")[2].split("\n\n"):
+            calls, reads, _ = thread.partition(f'File "{__file__}"')
+            if reads:
+                return calls.rstrip()
     return ""
 
 

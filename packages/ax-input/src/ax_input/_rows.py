@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -124,28 +124,6 @@ class Rows:
             targets_N[: last - begin][unweighted] = IGNORED_TARGET
             if end > length and len(weights) and weights[-1] == 0:
                 targets_N[-1] = IGNORED_TARGET
-
-
-@final
-class JoinedRows:
-    """Several ``Rows`` of one length and kind as one after another."""
-
-    def __init__(self, parts: Sequence[Rows]) -> None:
-        self._parts = parts
-        self._ends = np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def gather(self, rows: np.ndarray, /) -> Mapping[str, np.ndarray]:
-        """Several rows: their arrays, ``[B, T]`` int32. A number past the last row gives one in which nothing counts."""
-        which = np.minimum(np.searchsorted(self._ends, rows, side="right"), len(self._parts) - 1)
-        arrays: dict[str, np.ndarray] = {}
-        for i in np.unique(which).tolist():
-            part, where = self._parts[i], which == i
-            for name, values in part.gather(rows[where] - (self._ends[i] - len(part))).items():
-                arrays.setdefault(name, np.empty((len(rows), part.seq_length), values.dtype))[where] = values
-        return arrays
 
 
 def _whole(documents: TokenDocuments) -> Callable[[int, int, int], Mapping[str, np.ndarray]]:

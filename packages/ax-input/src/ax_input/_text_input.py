@@ -97,7 +97,7 @@ class TextInput:
     @property
     def validation_rows(self) -> Rows | None:
         """What ``validation`` deals out; None when nothing is held out."""
-        return self._mixture.validation_rows.get(_SOURCE)
+        return self._mixture.validation_rows
 
     @property
     def batch_shape(self) -> tuple[int, int]:
