@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -67,6 +68,9 @@ def test_documents_are_those_of_the_corpus(tmp_path: Path) -> None:
     total = sum(file.stat().st_size for file in corpus.iterdir())
     assert progress[-1] == (total, total)
     assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    copied = pickle.loads(pickle.dumps(prepared))
+    assert len(pickle.dumps(prepared)) < 1_000
+    assert np.array_equal(copied[3]["tokens"], prepared[3]["tokens"])
     with pytest.raises(IndexError):
         prepared[200]
     with pytest.raises(IndexError):

@@ -80,6 +80,14 @@ def test_parquet(tmp_path: Path) -> None:
         source[7]
 
 
+def test_columns_of_tables(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"id": [1, 2], "body": ["a", "b"], "tools": ["x", "y"]})
+    assert open_records(path)[1].fields == {"id": 2, "body": "b", "tools": "y"}
+    assert open_records(path, columns=("body", "tools", "absent"))[1].fields == {"body": "b", "tools": "y"}
+    with pytest.raises(BadRecordError, match="no field 'absent'"):
+        open_records(path, columns=("absent", "body"))
+
+
 @pytest.mark.parametrize(
     ("name", "data", "record", "reason", "message"),
     [

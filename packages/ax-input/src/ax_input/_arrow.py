@@ -20,7 +20,7 @@ _FILE_FORMAT_MAGIC = b"ARROW1"
 
 @final
 class ParquetSource:
-    """The rows of a Parquet file, of them the columns ``columns``, or all. Needs the extra ``ax-input[parquet]``."""
+    """The rows of a Parquet file, of them those of ``columns`` that there are, or all. The first must be there. Needs the extra ``ax-input[parquet]``."""
 
     def __init__(self, file: File, *, columns: Sequence[str] | None = None) -> None:
         arrow = _pyarrow(file, "Parquet")
@@ -61,7 +61,7 @@ class ParquetSource:
 class ArrowSource:
     """The rows of an Arrow IPC file, in the stream format (as ``datasets`` writes) or the file format (Feather).
 
-    Needs the extra ``ax-input[parquet]``.
+    Of them those of ``columns`` that there are, or all; the first must be there. Needs the extra ``ax-input[parquet]``.
     """
 
     def __init__(self, file: File, *, columns: Sequence[str] | None = None) -> None:
@@ -100,10 +100,11 @@ def _pyarrow(file: File, what: str) -> Any:
 
 
 def _present(path: str, present: list[str], wanted: Sequence[str] | None) -> list[str]:
-    for name in wanted or ():
-        if name not in present:
-            raise BadRecordError(path, None, Reason.MISSING_FIELD, no_field(name, present))
-    return present if wanted is None else list(wanted)
+    if wanted is None:
+        return present
+    if wanted[0] not in present:
+        raise BadRecordError(path, None, Reason.MISSING_FIELD, no_field(wanted[0], present))
+    return [name for name in wanted if name in present]
 
 
 def _row(table: Any, index: int, path: str, number: int, arrow_errors: tuple[type[Exception], ...]) -> Record:

@@ -44,6 +44,8 @@ CHATML = (
 _BEGIN, _END = "\ufdd0", "\ufdd1"  # code points that Unicode keeps from ever being characters
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _ASSISTANT = "assistant"
+TOOLS_FIELD = "tools"
+"""What templates are told of tools, where a record has it."""
 
 
 class Part(NamedTuple):
@@ -73,7 +75,7 @@ class ChatEncoder:
         self._tokenizer = tokenizer
         self._marks = _GENERATION.search(cfg.template) is not None
         self.identity = ax_config.dumps(cfg)
-        self.fields: Sequence[str] = (cfg.messages_field,)
+        self.fields: Sequence[str] = (cfg.messages_field, TOOLS_FIELD)
         self.dtypes: Mapping[str, np.dtype] = {"tokens": token_dtype(tokenizer), "weights": np.dtype("<f4")}
         compiled(cfg.template)  # what is wrong with it is told at once
 
@@ -131,7 +133,7 @@ class ChatEncoder:
         try:
             text = compiled(self._cfg.template).render(
                 messages=messages,
-                tools=record.fields.get("tools"),
+                tools=record.fields.get(TOOLS_FIELD),
                 add_generation_prompt=answer,
                 bos_token=self._cfg.bos_token,
                 eos_token=self._cfg.eos_token,

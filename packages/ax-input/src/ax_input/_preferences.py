@@ -14,7 +14,7 @@ import ax_config
 import numpy as np
 from ax_config import field
 
-from ._chat import ChatEncoder, Part
+from ._chat import TOOLS_FIELD, ChatEncoder, Part
 from ._encoders import token_dtype
 from ._errors import DataError, Reason
 from ._record import Record
@@ -43,7 +43,7 @@ class PreferenceEncoder:
         self._tokenizer = tokenizer
         self._chat = cfg.chat.build(tokenizer=tokenizer)
         self.identity = ax_config.dumps(cfg)
-        self.fields: Sequence[str] = (cfg.prompt_field, cfg.chosen_field, cfg.rejected_field)
+        self.fields: Sequence[str] = (cfg.chosen_field, cfg.rejected_field, cfg.prompt_field, TOOLS_FIELD)
         self.dtypes: Mapping[str, np.dtype] = {
             "tokens": token_dtype(tokenizer),
             "weights": np.dtype("<f4"),

@@ -8,38 +8,29 @@ processes and interruptions. At last the parts of the index are joined, and the 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._array_record import WRITER_OPTIONS
 from ._errors import BadRecordError, BadRecordLog, DataError, Reason
 from ._files import find_files
-from ._holdout import content_digest
-from ._prepared_corpus import FORMAT, INDEX, MANIFEST, PIECE, PreparedCorpus, differences, read_manifest
+from ._prepared_corpus import FORMAT, INDEX, MANIFEST, PreparedCorpus, differences, read_manifest
 from ._read import OnProgress
 from ._record import Record
 from ._remote import File, size_of
-from ._sources import open_records
+from ._shards import PARTIAL, Origin, Range, Shards, appearing, open_origin, part_name, shard_name, write_json
 from ._tokenizer_identity import tokenizer_identity
 from .protocols import Encoder, Source, Tokenizer
 
 _PLAN = "ax-plan.json"
-_PARTIAL = ".partial"
 _MEMORY_WEIGHT = 4_096  # what a record that is in no file counts for, in bytes
-_RECORDS_PER_REPORT = 64
-_SECONDS_PER_REPORT = 0.2
 
 
 @dataclass(frozen=True)
@@ -49,18 +40,6 @@ class _SourceState:
     name: str
     size: int
     modified: int  # nanoseconds since the epoch
-
-
-@dataclass(frozen=True)
-class _Range:
-    """Records ``start`` to ``stop`` of one source."""
-
-    source: int
-    start: int
-    stop: int
-
-
-_Origin = File | Source[Record]
 
 
 def prepare_corpus(
@@ -110,14 +89,14 @@ def prepare_corpus(
         _refuse_another(out, read_manifest(out), identity)
     else:
         plan = _begin(out, identity, origins, empty, encoder=encoder, on_bad_record=on_bad_record)
-        _Preparation(out, origins, encoder, plan, on_bad_record).run(processes, on_progress)
+        Shards(out, origins, encoder, plan, on_bad_record).run(processes, on_progress)
         _finish(out, {**identity, "tokenizer_config": tokenizer_config}, plan)
     _tidy(out)
     return PreparedCorpus(out)
 
 
-def _origins(corpus: Sequence[str | os.PathLike[str] | Source[Record]]) -> tuple[list[_Origin], list[File]]:
-    origins: dict[object, _Origin] = {}
+def _origins(corpus: Sequence[str | os.PathLike[str] | Source[Record]]) -> tuple[list[Origin], list[File]]:
+    origins: dict[object, Origin] = {}
     empty: list[File] = []
     for part in corpus:
         if isinstance(part, str | os.PathLike):
@@ -132,7 +111,7 @@ def _origins(corpus: Sequence[str | os.PathLike[str] | Source[Record]]) -> tuple
     return list(origins.values()), empty
 
 
-def _state(origin: _Origin) -> _SourceState:
+def _state(origin: Origin) -> _SourceState:
     if isinstance(origin, Path):
         try:
             modified = origin.stat().st_mtime_ns
@@ -148,7 +127,7 @@ def _state(origin: _Origin) -> _SourceState:
 def _begin(
     out: Path,
     identity: Mapping[str, Any],
-    origins: Sequence[_Origin],
+    origins: Sequence[Origin],
     empty: Sequence[File],
     *,
     encoder: Encoder,
@@ -161,7 +140,7 @@ def _begin(
         _refuse_another(out, plan, identity)
         return plan
     out.mkdir(parents=True, exist_ok=True)
-    others = sorted(name for name in os.listdir(out) if not name.endswith(_PARTIAL))
+    others = sorted(name for name in os.listdir(out) if not name.endswith(PARTIAL))
     if others:
         raise DataError(f"{out}: holds something else ({', '.join(others[:3])}); prepare into a folder of its own")
     bad_records = BadRecordLog(on_bad_record)
@@ -170,7 +149,7 @@ def _begin(
     counts = []
     for origin in origins:
         try:
-            counts.append(len(_open(origin, encoder)))
+            counts.append(len(open_origin(origin, encoder)))
         except BadRecordError as error:
             bad_records.add(error)
             counts.append(0)
@@ -183,7 +162,7 @@ def _begin(
         "bad_records": bad_records.counts,
         "bad_examples": bad_records.examples,
     }
-    _write_json(written, plan)
+    write_json(written, plan)
     return plan
 
 
@@ -203,15 +182,15 @@ def _refuse_another(out: Path, written: Mapping[str, Any], wanted: Mapping[str, 
     raise DataError(f"{out}: holds a corpus {what}; prepare into another folder, or delete this one")
 
 
-def _shards(counts: Sequence[int], sizes: Sequence[int], shard_bytes: int) -> Iterator[list[_Range]]:
+def _shards(counts: Sequence[int], sizes: Sequence[int], shard_bytes: int) -> Iterator[list[Range]]:
     """The records of all sources in order, cut where about ``shard_bytes`` are together."""
-    ranges: list[_Range] = []
+    ranges: list[Range] = []
     room = shard_bytes
     for source, (count, size) in enumerate(zip(counts, sizes, strict=True)):
         start = 0
         while start < count:
             fit = min(count - start, max(1, room * count // max(size, 1)))
-            ranges.append(_Range(source, start, start + fit))
+            ranges.append(Range(source, start, start + fit))
             start += fit
             room -= max(1, fit * size // count)
             if room <= 0 or start < count:
@@ -221,140 +200,6 @@ def _shards(counts: Sequence[int], sizes: Sequence[int], shard_bytes: int) -> It
         yield ranges
 
 
-def _open(origin: _Origin, encoder: Encoder) -> Source[Record]:
-    if isinstance(origin, File):
-        return open_records(origin, text_field=encoder.fields[0], columns=encoder.fields)
-    return origin
-
-
-class _Preparation:
-    """What a process needs to do any shard of a corpus. Travels between processes."""
-
-    def __init__(
-        self, out: Path, origins: Sequence[_Origin], encoder: Encoder, plan: Mapping[str, Any], on_bad_record: str
-    ) -> None:
-        self._out = out
-        self._origins = origins
-        self._encoder = encoder
-        self._on_bad_record = on_bad_record
-        self._shards = [[_Range(**each) for each in shard] for shard in plan["shards"]]
-        self._sizes = [int(state["size"]) for state in plan["sources"]]
-        self._counts = [int(count) for count in plan["records"]]
-        self._opened: tuple[int, Source[Record]] | None = None
-
-    def run(self, processes: int, on_progress: OnProgress | None) -> None:
-        """Do the shards that aren't there yet."""
-        todo = [shard for shard in range(len(self._shards)) if not (self._out / _part(shard)).exists()]
-        total = sum(self._sizes)
-        done = total - sum(self._weight(each.source, each.start, each.stop) for s in todo for each in self._shards[s])
-
-        def advance(amount: int) -> None:
-            nonlocal done
-            done += amount
-            if on_progress is not None:
-                on_progress(done, total)
-
-        if processes == 1 or len(todo) < 2:
-            for shard in todo:
-                self.do(shard, advance)
-            return
-        context = multiprocessing.get_context("spawn")
-        count = context.Value("q", 0)
-        with ProcessPoolExecutor(min(processes, len(todo)), context, _become_worker, (self, count)) as pool:
-            running = {pool.submit(_work, shard) for shard in todo}
-            seen = 0
-            try:
-                while running:
-                    finished, running = wait(running, _SECONDS_PER_REPORT, FIRST_COMPLETED)
-                    now = count.value
-                    advance(now - seen)
-                    seen = now
-                    for future in finished:
-                        future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    def do(self, shard: int, advance: Callable[[int], None]) -> None:
-        """Write a shard, and then its part of the index."""
-        from array_record.python.array_record_module import ArrayRecordWriter  # type: ignore[import-untyped]
-
-        bad_records = BadRecordLog(self._on_bad_record)
-        index: dict[str, list[object]] = {name: [] for name in INDEX}
-        num_pieces = 0
-        with _appearing(self._out / _shard(shard)) as partial:
-            writer = ArrayRecordWriter(str(partial), WRITER_OPTIONS)
-            for each in self._shards[shard]:
-                for record in self._records(each, bad_records, advance):
-                    try:
-                        arrays, num_bytes = self._encoder(record)
-                    except BadRecordError as error:
-                        bad_records.add(error)
-                        continue
-                    kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in self._encoder.dtypes.items()]
-                    length = len(kept[0])
-                    for start in range(0, length, PIECE):
-                        writer.write(b"".join(array[start : start + PIECE].tobytes() for array in kept))
-                    digest = content_digest(b"".join(array.tobytes() for array in kept))
-                    entry = (length, num_pieces, num_bytes, list(digest), each.source, record.number or 0)
-                    num_pieces += -(-length // PIECE)
-                    for name, value in zip(INDEX, entry, strict=True):
-                        index[name].append(value)
-            writer.close()
-        columns = {name: np.array(index[name], dtype).reshape(-1, *shape) for name, (dtype, shape) in INDEX.items()}
-        told = json.dumps({"bad_records": bad_records.counts, "bad_examples": bad_records.examples}).encode()
-        with _appearing(self._out / _part(shard)) as partial, partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, **columns, told=np.frombuffer(told, np.uint8))
-
-    def _records(self, each: _Range, bad_records: BadRecordLog, advance: Callable[[int], None]) -> Iterator[Record]:
-        if self._opened is None or self._opened[0] != each.source:
-            self._opened = each.source, _open(self._origins[each.source], self._encoder)
-        records = self._opened[1]
-        told = each.start
-        for index in range(each.start, each.stop):
-            try:
-                yield records[index]
-            except BadRecordError as error:
-                bad_records.add(error)
-            if index + 1 == each.stop or index + 1 - told == _RECORDS_PER_REPORT:
-                advance(self._weight(each.source, told, index + 1))
-                told = index + 1
-
-    def _weight(self, source: int, start: int, stop: int) -> int:
-        """The bytes that records of a source count for; those of all together are the source's."""
-        size, count = self._sizes[source], self._counts[source]
-        return size * stop // count - size * start // count
-
-
-_worker: tuple[_Preparation, Any] | None = None
-"""What a worker was started with."""
-
-
-def _become_worker(preparation: _Preparation, count: Any) -> None:
-    global _worker
-    _worker = preparation, count
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def leave_with_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    # A killed parent says nothing to its workers, and they'd wait forever.
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-
-
-def _work(shard: int) -> None:
-    assert _worker is not None
-    preparation, count = _worker
-
-    def advance(amount: int) -> None:
-        with count.get_lock():
-            count.value += amount
-
-    preparation.do(shard, advance)
-
-
 def _finish(out: Path, identity: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
     """Join the parts of the index, and write the manifest."""
     num_shards = len(plan["shards"])
@@ -362,7 +207,7 @@ def _finish(out: Path, identity: Mapping[str, Any], plan: Mapping[str, Any]) -> 
     examples: list[str] = list(plan["bad_examples"])
     documents = []
     for shard in range(num_shards):
-        with np.load(out / _part(shard)) as part:
+        with np.load(out / part_name(shard)) as part:
             documents.append(len(part["lengths"]))
             told = json.loads(part["told"].tobytes())
         counts.update(told["bad_records"])
@@ -373,11 +218,11 @@ def _finish(out: Path, identity: Mapping[str, Any], plan: Mapping[str, Any]) -> 
     digest = hashlib.blake2b(json.dumps(identity["arrays"]).encode(), digest_size=16)
     sums = dict.fromkeys(INDEX, 0)
     for name, (dtype, shape) in INDEX.items():
-        with _appearing(out / f"{name}.npy") as partial:
+        with appearing(out / f"{name}.npy") as partial:
             joined = np.lib.format.open_memmap(partial, "w+", dtype, (total, *shape))
             start = 0
             for shard in range(num_shards):
-                with np.load(out / _part(shard)) as part:
+                with np.load(out / part_name(shard)) as part:
                     values = part[name]
                 joined[start : start + len(values)] = values
                 start += len(values)
@@ -392,36 +237,13 @@ def _finish(out: Path, identity: Mapping[str, Any], plan: Mapping[str, Any]) -> 
         "counts": {"documents": total, "tokens": sums["lengths"], "bytes": sums["num_bytes"]},
         "bad_records": dict(sorted(counts.items())),
         "bad_examples": examples[: BadRecordLog.MAX_EXAMPLES],
-        "shards": [{"file": _shard(shard), "documents": documents[shard]} for shard in range(num_shards)],
+        "shards": [{"file": shard_name(shard), "documents": documents[shard]} for shard in range(num_shards)],
     }
-    _write_json(out / MANIFEST, manifest)
+    write_json(out / MANIFEST, manifest)
 
 
 def _tidy(out: Path) -> None:
     """Remove what only an unfinished preparation needs. The plan goes last: until then, this can be done again."""
-    for pattern in (f"*{_PARTIAL}", "part-*.npz", _PLAN):
+    for pattern in (f"*{PARTIAL}", "part-*.npz", _PLAN):
         for file in out.glob(pattern):
             file.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """Another name to write a file under, that becomes ``path`` when it is whole and on the disk."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}{_PARTIAL}")
-    yield partial
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with _appearing(path) as partial:
-        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
-def _shard(shard: int) -> str:
-    return f"shard-{shard:05}.arrayrecord"
-
-
-def _part(shard: int) -> str:
-    return f"part-{shard:05}.npz"

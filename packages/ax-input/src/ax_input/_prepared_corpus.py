@@ -18,7 +18,6 @@ document of any length, cost no memory.
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
 import json
 from collections.abc import Mapping
@@ -63,6 +62,7 @@ class PreparedCorpus:
         self._index: dict[str, np.ndarray] = {
             name: np.load(self.folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in INDEX
         }
+        self._files: dict[int, ArrayRecordFile] = {}
         self._dtypes = {name: np.dtype(dtype) for name, dtype in self.manifest["arrays"].items()}
         self._ends = list(itertools.accumulate(shard["documents"] for shard in self.manifest["shards"]))
 
@@ -139,9 +139,13 @@ class PreparedCorpus:
         if got != wanted:
             raise DataError(f"{self.folder}: prepared with another tokenizer ({differences(wanted, got)})")
 
-    @functools.lru_cache(maxsize=256)  # noqa: B019  # of open files, which go with the corpus
+    def __reduce__(self) -> tuple[type[PreparedCorpus], tuple[Path]]:
+        return type(self), (self.folder,)  # what is mapped into memory doesn't travel
+
     def _shard(self, shard: int) -> ArrayRecordFile:
-        return ArrayRecordFile(self.folder / self.manifest["shards"][shard]["file"])
+        if shard not in self._files:
+            self._files[shard] = ArrayRecordFile(self.folder / self.manifest["shards"][shard]["file"])
+        return self._files[shard]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

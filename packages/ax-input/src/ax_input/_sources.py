@@ -24,7 +24,7 @@ from .protocols import Source
 def open_records(file: File, *, text_field: str = "text", columns: Sequence[str] | None = None) -> Source[Record]:
     """The records of one file. Unknown endings are read as plain text: one record, its text in ``text_field``.
 
-    ``columns``: the fields to read where they can be read apart (Parquet, Arrow), all unless given.
+    ``columns``: the fields to read where they can be read apart (Parquet, Arrow), all unless given; the first must be there.
     """
     name = file.name.lower()
     if name.endswith((".jsonl", ".jsonl.gz")):

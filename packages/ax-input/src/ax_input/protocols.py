@@ -71,7 +71,7 @@ class Encoder(Protocol):
 
     @property
     def fields(self) -> Sequence[str]:
-        """The fields of a record that are looked at; the text of a file that has no fields becomes the first."""
+        """The fields of a record that are looked at, the indispensable first: what the text of a file without fields becomes."""
         ...
 
     @property

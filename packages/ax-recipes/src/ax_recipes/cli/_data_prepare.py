@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import typer
 from ax_config import Buildable, Config, config_for, dumps
 from ax_input import (
     CHATML,
@@ -43,17 +44,21 @@ def prepare(
     columns = (TextColumn("preparing"), BarColumn(bar_width=None), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("preparing", total=None)
-        corpus = prepare_corpus(
-            [path if "://" in path else str(Path(path).expanduser().absolute()) for path in paths],
-            out,
-            tokenizer=built,
-            encoder=encoder,
-            tokenizer_config=dumps(config),
-            processes=jobs,
-            on_bad_record=on_bad_record,
-            shard_bytes=shard_bytes,
-            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+        try:
+            corpus = prepare_corpus(
+                [path if "://" in path else str(Path(path).expanduser().absolute()) for path in paths],
+                out,
+                tokenizer=built,
+                encoder=encoder,
+                tokenizer_config=dumps(config),
+                processes=jobs,
+                on_bad_record=on_bad_record,
+                shard_bytes=shard_bytes,
+                on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+        except KeyboardInterrupt:
+            console.print("stopped; the same command goes on where it stopped", highlight=False)
+            raise typer.Exit(130) from None
     print(corpus.report)
     for example in corpus.report.examples:
         print(f"  left out: {example}")
