@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ax_recipes._experiment import Plan
 
 _LINE_EVERY_SECONDS = 10.0
+_SMALLEST_SHARE = 0.005
 
 
 @final
@@ -26,6 +27,7 @@ class TrainingDisplay:
         self._reading: TaskID | None = None
         self._num_steps = 0
         self._loss = float("nan")
+        self._goodput: Mapping[str, float] = {}
         self._next_line = 0.0
         self.num_steps_shown = 0
         """How many steps this process did."""
@@ -72,10 +74,10 @@ class TrainingDisplay:
 
     def rewind(self, step: int, /) -> None:
         """Training goes on after ``step``."""
-        if step:
+        if step > 0:
             self._say(f"resume  from the checkpoint of step {step}")
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=step)
+            self._bar.update(self._task, completed=max(step, 0))
 
     def write(self, step: int, name: str, values: Mapping[str, float], /) -> None:
         """Show what was measured."""
@@ -84,16 +86,29 @@ class TrainingDisplay:
             self.num_steps_shown += 1
         elif name == "speed":
             self._show_speed(step, values)
+        elif name == "goodput":
+            self._goodput = values
+        elif name == "events":
+            self._say(f"step {step:>6}  " + ", ".join(_event(name, value) for name, value in values.items()))
         else:
             numbers = "  ".join(f"{key} {value:.4f}" for key, value in values.items())
             self._say(f"step {step:>6}  {name}: {numbers}")
 
     def close(self) -> None:
-        """Nothing to write out."""
+        """Say where the time went."""
+        seconds = {name.removesuffix("_seconds"): x for name, x in self._goodput.items() if name.endswith("_seconds")}
+        total = sum(seconds.values())
+        if total > 0:
+            causes = sorted(seconds.items(), key=lambda item: (item[0] != "step", -item[1]))
+            shares = [("productive" if cause == "step" else cause, x / total) for cause, x in causes]
+            told = "; ".join(f"{share:.0%} {cause}" for cause, share in shares if share >= _SMALLEST_SHARE)
+            self._say(f"time    {_clock(total)}: {told}")
+            self._goodput = {}
 
     def _show_speed(self, step: int, values: Mapping[str, float]) -> None:
         if "step_seconds" not in values:
-            self._say(f"compile {values['compile_seconds']:.1f} s")
+            kept = " (kept from an earlier run)" if values.get("compile_cached") else ""
+            self._say(f"compile {values['compile_seconds']:.1f} s{kept}")
             return
         left = max(self._num_steps - step, 0) * values["step_seconds"]
         info = f"loss {self._loss:.3f}  {values['tokens_per_second']:,.0f} tokens/s  MFU {values['mfu']:.1%}  {_clock(left)} left"
@@ -105,6 +120,11 @@ class TrainingDisplay:
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _event(name: str, value: float) -> str:
+    """What happened, or a number that belongs to it."""
+    return name if value == 1 else f"{name.replace('_', ' ')} {value:g}"
 
 
 def _clock(seconds: float) -> str:
