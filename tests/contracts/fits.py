@@ -12,6 +12,7 @@ function or a plain value.
 from __future__ import annotations
 
 import string
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -163,7 +164,7 @@ from ax_runtime.protocols import Job, Stop
 from ax_runtime.tensorboard import TensorBoardSink
 from ax_runtime.testing import StopAfter
 from ax_runtime.wandb import WandbSink
-from ax_trainer import Result
+from ax_trainer import ProfilerWindows, Result
 from ax_trainer.protocols import (
     BatchSource,
     Checkpointer,
@@ -176,8 +177,12 @@ from ax_trainer.protocols import (
     Spec,
     StopSignal,
     SupportsCompilerOptions,
+    SupportsEpochs,
+    SupportsLastStep,
     SupportsOptimizerShardings,
+    SupportsOrigins,
     SupportsSpecs,
+    SupportsStartAndEnd,
     SupportsStateUpdates,
     SupportsTrainable,
     SupportsWeightDecay,
@@ -598,6 +603,14 @@ BATCH_SOURCES: Built[BatchSource] = {
     "strangers.RandomWindows": lambda: RandomWindows(small.TEXT, batch_size=8, seq_length=16),
 }
 
+SUPPORT_ORIGINS: Built[SupportsOrigins] = {
+    "ax_input.BatchStream": lambda: small.pipeline().train(),
+}
+
+SUPPORT_EPOCHS: Built[SupportsEpochs] = {
+    "ax_input.BatchStream": lambda: small.pipeline().train(),
+}
+
 CHECKPOINTERS: Stored[Checkpointer] = {
     "ax_runtime.checkpoint.OrbaxCheckpointer": lambda folder: OrbaxCheckpointer.Config().build(folder=folder),
     "strangers.BareOrbax": BareOrbax,
@@ -626,8 +639,17 @@ SUPPORT_SPECS: Built[SupportsSpecs] = {
 
 STOP_SIGNALS: Built[StopSignal] = STOPS
 
+SUPPORT_LAST_STEP: Stored[SupportsLastStep] = {
+    "ax_runtime.agent.JsonlSink": lambda folder: JsonlSink(folder / "metrics.jsonl"),
+}
+
 HOOKS: Built[Hook] = {
+    "ax_trainer.ProfilerWindows": lambda: ProfilerWindows.Config().build(folder=tempfile.gettempdir()),
     "strangers.StepTimer": StepTimer,
+}
+
+SUPPORT_START_AND_END: Built[SupportsStartAndEnd] = {
+    "ax_trainer.ProfilerWindows": lambda: ProfilerWindows.Config().build(folder=tempfile.gettempdir()),
 }
 
 # ax-recipes

@@ -43,7 +43,11 @@ from ax_trainer.protocols import (
     Hook,
     Optimizer,
     StopSignal,
+    SupportsEpochs,
+    SupportsLastStep,
+    SupportsOrigins,
     SupportsSpecs,
+    SupportsStartAndEnd,
     SupportsStateUpdates,
     SupportsTrainable,
     SupportsWeightDecay,
@@ -172,6 +176,18 @@ def test_batch_source(name: str) -> None:
     check_batch_source(fits.BATCH_SOURCES[name])
 
 
+@pytest.mark.parametrize("name", fits.SUPPORT_ORIGINS)
+def test_the_batch_after_a_position_has_origins(name: str) -> None:
+    source = fits.SUPPORT_ORIGINS[name]()
+    assert isinstance(source, SupportsOrigins)  # so that check_batch_source asks it
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_EPOCHS)
+def test_epochs_are_counted(name: str) -> None:
+    source = fits.SUPPORT_EPOCHS[name]()
+    assert isinstance(source, SupportsEpochs)  # so that check_batch_source asks it
+
+
 @pytest.mark.parametrize("name", fits.CHECKPOINTERS)
 def test_checkpointer(name: str, tmp_path: Path) -> None:
     check_checkpointer(lambda: fits.CHECKPOINTERS[name](tmp_path))
@@ -181,6 +197,11 @@ def test_checkpointer(name: str, tmp_path: Path) -> None:
 def test_metric_sink(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the one store that needs neither server nor database
     check_sink(lambda: fits.METRIC_SINKS[name](tmp_path))
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_LAST_STEP)
+def test_a_sink_that_remembers(name: str, tmp_path: Path) -> None:
+    assert isinstance(fits.SUPPORT_LAST_STEP[name](tmp_path), SupportsLastStep)  # so that check_sink asks it
 
 
 def test_metrics_are_read_back_as_they_were_written(tmp_path: Path) -> None:
@@ -618,6 +639,11 @@ def test_the_step_assigns_what_modules_update() -> None:
 @pytest.mark.parametrize("name", fits.HOOKS)
 def test_hook(name: str) -> None:
     assert len(train(optax.sgd(0.1), hooks=[fits.HOOKS[name]()]).losses()) == 5
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_START_AND_END)
+def test_hook_that_hears_of_start_and_end(name: str) -> None:
+    assert isinstance(fits.HOOKS[name](), SupportsStartAndEnd)  # so that test_hook's loop tells it
 
 
 @pytest.mark.parametrize("name", fits.STOP_SIGNALS)

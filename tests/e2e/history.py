@@ -14,14 +14,14 @@ Line = tuple[int, str]
 
 
 def losses(run: Path) -> dict[Line, dict[str, float]]:
-    """All reproducible numbers of a run by step and group: everything but speed. A torn last line is left out."""
+    """All reproducible numbers of a run by step and group: everything but what clocks tell. A torn last line is left out."""
     lines: dict[Line, dict[str, float]] = {}
     for text in (run / "metrics.jsonl").read_text().splitlines(keepends=True):
         if not text.endswith("\n"):
             continue
         values = json.loads(text)
         line = (values.pop("step"), values.pop("name"))
-        if line[1] != "speed":
+        if line[1] not in ("speed", "goodput"):
             assert line not in lines, f"{line} stands there twice"
             lines[line] = values
     return lines
@@ -34,7 +34,7 @@ def steps(run: Path) -> list[int]:
 
 
 def state_digest(run: Path, step: int) -> str:
-    """A digest of every array in a checkpoint, read by plain Orbax, and of its blobs."""
+    """A digest of every array in a checkpoint, read by plain Orbax, and of its blobs but the loop's, which tells of time."""
     folder = run / "checkpoints" / str(step)
     reader = ocp.PyTreeCheckpointer()
     as_numpy = jax.tree.map(
@@ -46,6 +46,6 @@ def state_digest(run: Path, step: int) -> str:
         array = np.asarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
-    for blob in sorted((folder / "blobs").iterdir()):
+    for blob in sorted(path for path in (folder / "blobs").iterdir() if path.name != "loop"):
         digest.update(blob.name.encode() + blob.read_bytes())
     return digest.hexdigest()
