@@ -3,6 +3,9 @@
 from ._array_record import ArrayRecordSource as ArrayRecordSource
 from ._arrow import ArrowSource as ArrowSource
 from ._arrow import ParquetSource as ParquetSource
+from ._audio import AudioFolder as AudioFolder
+from ._audio import decode_audio as decode_audio
+from ._audio import resample as resample
 from ._batches import BatchStream as BatchStream
 from ._batches import EvaluationBatches as EvaluationBatches
 from ._byte_tokenizer import ByteTokenizer as ByteTokenizer
@@ -18,6 +21,9 @@ from ._errors import BadRecordLog as BadRecordLog
 from ._errors import DataError as DataError
 from ._errors import Reason as Reason
 from ._errors import Report as Report
+from ._examples import ExampleBatches as ExampleBatches
+from ._examples import ExampleStream as ExampleStream
+from ._examples import Mapped as Mapped
 from ._files import Files as Files
 from ._files import find_files as find_files
 from ._files import standard_library_paths as standard_library_paths
@@ -25,6 +31,8 @@ from ._fill_in_the_middle import FillInTheMiddle as FillInTheMiddle
 from ._fill_in_the_middle import RearrangedDocuments as RearrangedDocuments
 from ._holdout import holdout_mask as holdout_mask
 from ._hugging_face_tokenizer import HuggingFaceTokenizer as HuggingFaceTokenizer
+from ._images import ImageFolder as ImageFolder
+from ._images import decode_image as decode_image
 from ._jsonl import JsonlSource as JsonlSource
 from ._ledger import Ledger as Ledger
 from ._ledger import Span as Span
@@ -50,6 +58,7 @@ from ._sources import MemorySource as MemorySource
 from ._sources import TextSource as TextSource
 from ._sources import open_records as open_records
 from ._sources import open_source as open_source
+from ._spectrogram import LogMel as LogMel
 from ._subset import Concatenated as Concatenated
 from ._subset import Subset as Subset
 from ._subset import by_length as by_length
