@@ -27,8 +27,18 @@ from ax_config import config_for, partial_for
 from ax_config.protocols import Buildable
 from ax_inference import Sampler
 from ax_inference.protocols import Cache, Decoder
-from ax_input import ByteTokenizer, JsonlSource, ParquetSource, TextSource
-from ax_input.protocols import Source, Tokenizer
+from ax_input import (
+    ByteTokenizer,
+    JsonlSource,
+    MemoryDocuments,
+    ParquetSource,
+    PreparedCorpus,
+    PreparedText,
+    TextCorpus,
+    TextSource,
+)
+from ax_input.protocols import Corpus, Source, SupportsParts, TokenDocuments, Tokenizer
+from ax_input.testing import MakeStream
 from ax_layers import (
     AllToAll,
     BalancingBias,
@@ -197,7 +207,10 @@ from .strangers.counting_job import CountingJob
 from .strangers.deadline import Deadline
 from .strangers.equinox_model import EquinoxModel
 from .strangers.flax_model import FlaxModel
+from .strangers.grain_batches import GrainBatches
+from .strangers.lines import Lines
 from .strangers.list_sink import ListSink
+from .strangers.loader_batches import loader_batches
 from .strangers.masked_matmul import masked_matmul
 from .strangers.named_shardings import NamedShardings
 from .strangers.optax_cross_entropy import optax_cross_entropy
@@ -254,6 +267,7 @@ SOURCES: Stored[Source[object]] = {
     "ax_input.ParquetSource": lambda folder: ParquetSource(small.write_parquet(folder)),
     "ax_input.Rows": lambda _: small.pipeline().train_rows,
     "ax_input.EvaluationBatches": lambda _: small.pipeline().validation(),
+    "ax_input.MemoryDocuments": lambda _: small.documents(),
     "a list": lambda _: ["some", "text"],
     "an array": lambda _: np.arange(6).reshape(3, 2),
     "grain.MapDataset": lambda _: grain.MapDataset.range(5),
@@ -262,6 +276,46 @@ SOURCES: Stored[Source[object]] = {
 TOKENIZERS: Built[Tokenizer] = {
     "ax_input.ByteTokenizer": ByteTokenizer,
     "strangers.Characters": lambda: Characters(string.printable),
+}
+
+
+def _memory_documents(_: Path) -> MemoryDocuments:
+    return small.documents()
+
+
+def _prepared_corpus(folder: Path) -> PreparedCorpus:
+    return small.prepare_text(folder)
+
+
+TOKEN_DOCUMENTS: Stored[TokenDocuments] = {
+    "ax_input.MemoryDocuments": _memory_documents,
+    "ax_input.PreparedCorpus": _prepared_corpus,
+    "strangers.Lines": lambda _: Lines(small.TEXT),
+}
+
+SUPPORT_PARTS: Stored[SupportsParts] = {
+    "ax_input.MemoryDocuments": _memory_documents,
+    "ax_input.PreparedCorpus": _prepared_corpus,
+}
+
+CORPORA: Stored[Corpus] = {
+    "ax_input.TextCorpus": lambda _: TextCorpus.Config(paths=(str(small.CORPUS),), holdout_fraction=0.3).build(),
+    "ax_input.PreparedText": lambda folder: PreparedText.Config(folder=str(small.prepare_text(folder).folder)).build(),
+}
+
+STREAMS: Mapping[str, MakeStream] = {
+    "ax_input.TextInput": lambda *, shard_index, shard_count: (
+        small.text().build(shard_index=shard_index, shard_count=shard_count).train()
+    ),
+    "ax_input.Mixture": lambda *, shard_index, shard_count: (
+        small.mixture().build(shard_index=shard_index, shard_count=shard_count).train()
+    ),
+    "strangers.GrainBatches": lambda *, shard_index, shard_count: GrainBatches(
+        small.TEXT, batch_size=8, seq_length=16, shard_index=shard_index, shard_count=shard_count
+    ),
+    "strangers.LoaderBatches": lambda *, shard_index, shard_count: loader_batches(
+        small.TEXT, batch_size=8, seq_length=16, shard_index=shard_index, shard_count=shard_count
+    ),
 }
 
 # ax-layers
@@ -601,6 +655,8 @@ SUPPORT_COMPILER_OPTIONS: Built[SupportsCompilerOptions] = {
 BATCH_SOURCES: Built[BatchSource] = {
     "ax_input.BatchStream": lambda: small.pipeline().train(),
     "strangers.RandomWindows": lambda: RandomWindows(small.TEXT, batch_size=8, seq_length=16),
+    "strangers.GrainBatches": lambda: GrainBatches(small.TEXT, batch_size=8, seq_length=16),
+    "strangers.LoaderBatches": lambda: loader_batches(small.TEXT, batch_size=8, seq_length=16),
 }
 
 SUPPORT_ORIGINS: Built[SupportsOrigins] = {
@@ -656,10 +712,12 @@ SUPPORT_START_AND_END: Built[SupportsStartAndEnd] = {
 
 PIPELINES: Built[Pipeline] = {
     "ax_input.TextInput": small.pipeline,
+    "ax_input.Mixture": lambda: small.mixture().build(),
 }
 
 SUPPORT_BATCH_SHAPES: Mapping[str, SupportsBatchShapes] = {
     "ax_input.TextInput.Config": small.text(),
+    "ax_input.Mixture.Config": small.mixture(),
 }
 
 SUPPORT_DESCRIPTION: Built[SupportsDescription] = {

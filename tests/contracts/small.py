@@ -13,7 +13,18 @@ import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pyarrow  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet  # type: ignore[import-untyped]
 from ax_config import Buildable, config_for, partial_for, replace, role
-from ax_input import TextInput
+from ax_input import (
+    ByteTokenizer,
+    MemoryDocuments,
+    Mixture,
+    Packing,
+    Phase,
+    PreparedCorpus,
+    TextCorpus,
+    TextEncoder,
+    TextInput,
+    prepare_corpus,
+)
 from ax_layers import (
     Attention,
     BalancingBias,
@@ -131,6 +142,35 @@ def pipeline() -> TextInput:
 def text() -> TextInput.Config:
     """How to read the corpus."""
     return TextInput.Config(paths=(str(CORPUS),), seq_length=SEQ_LENGTH, batch_size=BATCH_SIZE, holdout_fraction=0.3)
+
+
+def mixture() -> Mixture.Config:
+    """The corpus and one of its files, three to one, then one to one; packed, with segments."""
+    return Mixture.Config(
+        sources={
+            "corpus": TextCorpus.Config(paths=(str(CORPUS),), holdout_fraction=0.3),
+            "file": TextCorpus.Config(paths=(str(CORPUS / "decoder.py"),), holdout_fraction=0.0),
+        },
+        phases=(
+            Phase.Config(weights={"corpus": 3, "file": 1}),
+            Phase.Config(begin=2, weights={"corpus": 1, "file": 1}),
+        ),
+        packing=Packing.Config(mode="best_fit", segments=True),
+        seq_length=SEQ_LENGTH,
+        batch_size=BATCH_SIZE,
+    )
+
+
+def documents() -> MemoryDocuments:
+    """The corpus as tokens."""
+    return TextCorpus.Config(paths=(str(CORPUS),), holdout_fraction=0.0).build().train
+
+
+def prepare_text(folder: Path) -> PreparedCorpus:
+    """The corpus as tokens on a disk."""
+    tokenizer = ByteTokenizer()
+    encoder = TextEncoder.Config().build(tokenizer=tokenizer)
+    return prepare_corpus([CORPUS], folder / "prepared", tokenizer=tokenizer, encoder=encoder)
 
 
 def batch() -> dict[str, np.ndarray]:

@@ -18,7 +18,8 @@ from ax_config import Config, setting
 from ax_config.protocols import Buildable
 from ax_config.testing import check_config
 from ax_inference.testing import check_decoder
-from ax_input.testing import check_source, check_tokenizer
+from ax_input import Packing, Rows
+from ax_input.testing import check_batch_stream, check_source, check_token_documents, check_tokenizer
 from ax_layers import AllToAll, GatedExperts, Module, functional
 from ax_layers.protocols import OutputHead, Routing
 from ax_layers.testing import (
@@ -103,6 +104,36 @@ def test_source(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", fits.TOKENIZERS)
 def test_tokenizer(name: str) -> None:
     check_tokenizer(fits.TOKENIZERS[name](), lossless=name == "ax_input.ByteTokenizer")
+
+
+@pytest.mark.parametrize("name", fits.TOKEN_DOCUMENTS)
+def test_token_documents(name: str, tmp_path: Path) -> None:
+    documents = fits.TOKEN_DOCUMENTS[name](tmp_path)
+    check_token_documents(documents)
+    rows = Rows(documents, packing=Packing.Config(mode="best_fit").build(), seq_length=16, eos_id=256)
+    assert rows.index.num_places == documents.lengths.sum() + len(documents)
+    assert (rows.gather(np.arange(len(rows)))["targets"] >= 0).sum() == rows.index.num_places
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_PARTS)
+def test_supports_parts(name: str, tmp_path: Path) -> None:
+    part = fits.SUPPORT_PARTS[name](tmp_path).part(1, 3, 40)
+    assert np.array_equal(part["tokens"], fits.TOKEN_DOCUMENTS[name](tmp_path)[1]["tokens"][3:40])
+
+
+@pytest.mark.parametrize("name", fits.CORPORA)
+def test_corpus(name: str, tmp_path: Path) -> None:
+    corpus = fits.CORPORA[name](tmp_path)
+    assert corpus.validation is not None
+    for documents in (corpus.train, corpus.validation):
+        check_token_documents(documents)
+    assert corpus.bytes_per_token > 0
+    assert str(corpus.report)
+
+
+@pytest.mark.parametrize("name", fits.STREAMS)
+def test_stream(name: str) -> None:
+    check_batch_stream(fits.STREAMS[name], num_batches=4, shard_counts=(1, 2, 4, 8))
 
 
 @pytest.mark.parametrize("name", fits.SHARDERS)
