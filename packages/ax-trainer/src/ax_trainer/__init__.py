@@ -11,6 +11,11 @@ from ._bad_steps import NonFiniteError as NonFiniteError
 from ._budget import Budget as Budget
 from ._checkpoints import CheckpointError as CheckpointError
 from ._compile_cache import keep_compiled as keep_compiled
+from ._corruption import Corruption as Corruption
+from ._corruption import CorruptionError as CorruptionError
+from ._corruption import find_corruption as find_corruption
+from ._corruption import verify_step as verify_step
+from ._compact import Compact as Compact
 from ._divergence import Difference as Difference
 from ._divergence import differences as differences
 from ._divergence import first_divergence as first_divergence
@@ -22,6 +27,9 @@ from ._groups import ParameterGroup as ParameterGroup
 from ._learner import Learner as Learner
 from ._learner import decay_mask as decay_mask
 from ._profiler_windows import ProfilerWindows as ProfilerWindows
+from ._loss_scale import LossScale as LossScale
+from ._muon import Muon as Muon
+from ._offload import Offload as Offload
 from ._schedules import rewarmed as rewarmed
 from ._schedules import warmup_stable_decay as warmup_stable_decay
 from ._skipping import SkipNonFinite as SkipNonFinite
