@@ -25,8 +25,8 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Generic, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeAlias
 
 import ax_config
 import jax
@@ -44,17 +44,16 @@ from ._early_stop import EarlyStop
 from ._evaluator import Evaluations, Evaluator, is_due
 from ._goodput import Goodput
 from ._learnt import learnt
-from ._logbook import Derive, Logbook, Values, fetch
+from ._logbook import Derive, Logbook, Values
+from ._run import Landed, Run
 from ._speed import Speedometer
 from ._state import TrainState, abstract_state, init_state
-from ._step import CompiledStep, compile_step, describe, lower_step
+from ._step import CompiledStep, compile_step, lower_step
 from ._watchdog import Watchdog
 from .protocols import (
-    Batch,
     BatchSource,
     Checkpointer,
     Hook,
-    Metrics,
     MetricSink,
     Model,
     Optimizer,
@@ -90,24 +89,6 @@ class Result(Generic[Params]):
     state: TrainState[Params]
 
 
-class _Fed(NamedTuple):
-    """A batch on the devices, and where the data stood before and after it."""
-
-    batch: Batch
-    before: bytes
-    after: bytes
-
-
-class _Taken(NamedTuple):
-    """A step that was dispatched and whose numbers are still to be read."""
-
-    step: int
-    fed: _Fed
-    metrics: Metrics
-    is_written: bool
-    """Whether its metrics go to the sinks."""
-
-
 class _GoBackError(Exception):
     """A step is bad, and training goes back."""
 
@@ -116,34 +97,6 @@ class _GoBackError(Exception):
         self.verdict = verdict
         self.position = position
         """Where the data goes on."""
-
-
-@dataclass
-class _Run(Generic[Params]):
-    """What changes while a trainer runs, and what lives as long as that."""
-
-    goodput: Goodput
-    activity: Activity
-    arrivals: Arrivals
-    watchdog: Watchdog | None
-    agree: Agreement
-    begun: float
-    """When, on the clock."""
-    state: TrainState[Params]
-    """Before it starts, only its description."""
-    step: int = 0
-    position: bytes = b""
-    """Where the data stood after the batch of this step."""
-    fed: _Fed | None = None
-    """The batch of the next step."""
-    programs: dict[bool, CompiledStep[Params]] = field(default_factory=dict)
-    """The step, without and with details."""
-    taken: list[_Taken] = field(default_factory=list)
-    """What is still to be read, oldest first."""
-    seconds_before: float = 0.0
-    """What earlier processes took."""
-    kept: float = 0.0
-    """Productive seconds up to the newest checkpoint."""
 
 
 class Trainer(Generic[Params]):
@@ -302,7 +255,7 @@ class Trainer(Generic[Params]):
             why: Why | None = self._spent(run) or ("seconds" if late else None)
             if why is not None:
                 return Result(run.step, why, {}, run.state)
-            if not self._feed(run):
+            if not run.feed():
                 if run.step == 0:
                     raise ValueError(
                         "the batch source gave no batch at all; is the data empty, or less than one batch?"
@@ -311,9 +264,9 @@ class Trainer(Generic[Params]):
             why = self._train(run)
             return Result(run.step, why, dict(self._log.latest), run.state)
 
-    def _train(self, run: _Run[Params]) -> Why:
+    def _train(self, run: Run[Params]) -> Why:
         """Compile, and do steps until there is a reason to end; everything is saved and written then."""
-        self._program(run)
+        run.program(details=self._has_details(run.step + 1))
         with ExitStack() as stack:
             for hook in self._hooks:
                 if isinstance(hook, SupportsStartAndEnd):
@@ -336,26 +289,21 @@ class Trainer(Generic[Params]):
         self._log.write(run.step, "goodput", run.goodput.report())
         return why
 
-    def _steps(self, run: _Run[Params]) -> Why:
+    def _steps(self, run: Run[Params]) -> Why:
         """The loop. The first batch is fed."""
-        cfg, why = self.cfg, None
+        why: Why | None = None
         while why is None:
-            fed, metrics = self._dispatch(run)
+            dispatched = run.dispatch(details=self._has_details(run.step + 1))
             for hook in self._hooks:
                 hook.on_step(run.step)
             why = self._spent(run) or self._wished(run)
-            if why is None and not self._feed(run):
+            if why is None and not run.feed():
                 why = "data"
             evaluators = self._evaluations.due(run.step, last=why not in (None, "stopped"))
-            is_written = (
-                is_due(run.step, cfg.log_every)
-                or is_due(run.step, cfg.details_every)
-                or bool(evaluators)
-                or why not in (None, "stopped")
-            )
-            self._take(run, fed, metrics, is_written=is_written)
+            is_written = self._is_logged(run.step) or bool(evaluators) or why not in (None, "stopped")
+            run.await_numbers(dispatched, only=None if is_written else WATCHED)
             self._read(run, leaving=1)
-            saves = is_due(run.step, cfg.checkpoint_every)
+            saves = is_due(run.step, self.cfg.checkpoint_every)
             if evaluators or saves or why is not None:
                 self._read(run, leaving=0)
                 self._evaluate(run, evaluators)
@@ -365,10 +313,12 @@ class Trainer(Generic[Params]):
                     self._evaluate(run, [name for name in left if name not in evaluators])
                 if saves or why is not None:
                     self._save(run)
+                if why is None:
+                    self._log.write(run.step, "goodput", run.goodput.report())
                 self._speedometer.restart()
         return why
 
-    def _begin(self, stack: ExitStack) -> _Run[Params]:
+    def _begin(self, stack: ExitStack) -> Run[Params]:
         """What lives as long as ``stack`` is open."""
         watchdog = None if self.cfg.watchdog is None else self.cfg.watchdog.build()
         arrivals = Arrivals(on_arrival=None if watchdog is None else watchdog.arrived)
@@ -377,17 +327,20 @@ class Trainer(Generic[Params]):
             watchdog.start()
             stack.callback(watchdog.close)
         goodput = Goodput()
-        return _Run(
+        run = Run(
+            batches=self._batches,
+            partitioner=self._partitioner,
+            compile=lambda batch, details: self._compile(run, batch, details=details),
             goodput=goodput,
             activity=Activity(goodput, watchdog),
             arrivals=arrivals,
             watchdog=watchdog,
             agree=Agreement(self._partitioner.replicated()),
-            begun=time.monotonic(),
             state=self.abstract_state(),
         )
+        return run
 
-    def _start(self, run: _Run[Params]) -> None:
+    def _start(self, run: Run[Params]) -> None:
         """The newest snapshot, or the beginning; the sinks forget what came after."""
         snapshot = self._checkpoints.newest(run.state)
         if snapshot is None:
@@ -400,56 +353,21 @@ class Trainer(Generic[Params]):
         self._bad_steps.restore(memory.get("bad_steps"))
         if self._early_stop is not None:
             self._early_stop.memory = memory.get("early_stop", {})
-        totals = memory.get("seconds", {})
-        run.goodput.carry(totals)
-        run.kept, run.seconds_before = totals.get("step", 0.0), sum(totals.values()) - totals.get("down", 0.0)
-        self._charge_gap(run, memory)
+        run.take_over(memory, last_step=self._log.last_step())
         self._log.begin(run.step)
 
-    def _charge_gap(self, run: _Run[Params], memory: Memory) -> None:
-        """Charge the time since the checkpoint was saved: to steps that have to be done again, as far as sinks tell of any."""
-        gap = max(time.time() - memory.get("saved_at", time.time()) - (time.monotonic() - run.begun), 0.0)
-        lost_steps = max((self._log.last_step() or 0) - run.step, 0)
-        lost = min(lost_steps * run.kept / max(run.step, 1), gap)
-        run.goodput.charge("lost", lost)
-        run.goodput.charge("down", gap - lost)
-
-    def _program(self, run: _Run[Params]) -> CompiledStep[Params]:
-        """What does the next step, compiled when first needed."""
-        details = is_due(run.step + 1, self.cfg.details_every)
-        if details in run.programs:
-            return run.programs[details]
-        assert run.fed is not None
+    def _compile(
+        self, run: Run[Params], batch: Mapping[str, jax.ShapeDtypeStruct], *, details: bool
+    ) -> CompiledStep[Params]:
         with run.activity("compile", "compiling the step"), lookups() as found:
-            program = run.programs[details] = self.compile(describe(run.fed.batch), details=details)
+            program = self.compile(batch, details=details)
         cached = {"compile_cached": float(not found.misses)} if found.hits or found.misses else {}
         self._log.write(run.step, "speed", {"compile_seconds": program.seconds, **cached})
         if run.watchdog is not None:
             run.watchdog.runs(program.executable.as_text)
         return program
 
-    def _feed(self, run: _Run[Params]) -> bool:
-        """Put the next batch on its way to the devices; whether there is one."""
-        what = f"waiting for the batch of step {run.step + 1} from {type(self._batches).__name__}"
-        with run.activity("input", what):
-            batch = next(self._batches, None)
-        if batch is None:
-            return False
-        run.fed = _Fed(self._partitioner.put(batch), run.position, self._batches.get_state())
-        return True
-
-    def _dispatch(self, run: _Run[Params]) -> tuple[_Fed, Metrics]:
-        """Give the step to the devices."""
-        program, fed = self._program(run), run.fed
-        assert fed is not None
-        dispatched = time.monotonic()
-        with jax.profiler.StepTraceAnnotation("train", step_num=run.step + 1):
-            run.state, metrics = program(run.state, fed.batch)
-        run.step, run.position = run.step + 1, fed.after
-        run.arrivals.expect(run.step, dispatched, metrics["loss"][0])
-        return fed, metrics
-
-    def _spent(self, run: _Run[Params]) -> Why | None:
+    def _spent(self, run: Run[Params]) -> Why | None:
         """Why no more steps are to be done, as far as it is the same for all processes and whenever it is asked."""
         if run.step >= self.cfg.num_steps:
             return "finished"
@@ -457,59 +375,45 @@ class Trainer(Generic[Params]):
             return "plateau"
         return self._budget.spent(run.step, run.position) if run.step else None
 
+    def _has_details(self, step: int) -> bool:
+        return is_due(step, self.cfg.details_every)
+
+    def _is_logged(self, step: int) -> bool:
+        return is_due(step, self.cfg.log_every) or self._has_details(step)
+
     def _is_plateau(self) -> bool:
         return self._early_stop is not None and self._early_stop.is_reached
 
-    def _wished(self, run: _Run[Params]) -> Why | None:
+    def _wished(self, run: Run[Params]) -> Why | None:
         """Why no more steps are wanted, by any process."""
         wish: Why | None = None
         if self._stop is not None and self._stop.should_stop(run.step):
             wish = "stopped"
-        elif self._budget.is_late(run.seconds_before + time.monotonic() - run.begun):
+        elif self._budget.is_late(run.seconds()):
             wish = "seconds"
         return _WISHES[run.agree(_WISHES.index(wish))]
 
-    def _take(self, run: _Run[Params], fed: _Fed, metrics: Metrics, *, is_written: bool) -> None:
-        """Ask the devices for the step's numbers: all that are written, or those that are judged."""
-        chosen = {name: pair for name, pair in metrics.items() if is_written or name in WATCHED}
-        for leaf in jax.tree.leaves(chosen):
-            leaf.copy_to_host_async()
-        run.taken.append(_Taken(run.step, fed, chosen, is_written))
-
-    def _read(self, run: _Run[Params], *, leaving: int) -> None:
-        """Read, judge and write the numbers of all steps but the last ``leaving``; waits for the devices."""
-        while len(run.taken) > leaving:
-            taken = run.taken.pop(0)
-            with run.activity("other", f"waiting for step {taken.step} on the devices"):
-                fetched = fetch(taken.metrics)
-                self._account(run)
-            values = {name: mean for name, (mean, _) in fetched.items()}
-            verdict = self._bad_steps.judge(taken.step, {name: values[name] for name in WATCHED if name in values})
+    def _read(self, run: Run[Params], *, leaving: int) -> None:
+        """Judge and write the numbers of all steps but the last ``leaving``; waits for the devices."""
+        while (landed := run.land(leaving=leaving)) is not None:
+            step, values = landed.step, landed.values
+            verdict = self._bad_steps.judge(step, {name: values[name] for name in WATCHED if name in values})
             if verdict is not None:
-                self._respond(verdict, taken)
+                self._respond(verdict, landed)
             speed = self._speedometer.lap()
-            if taken.is_written:
+            if landed.is_written:
                 details = {name: value for name, value in values.items() if name.startswith(DETAILS)}
                 train = {name: value for name, value in values.items() if name not in details}
-                self._log.report(taken.step, "train", {**train, "num_targets": fetched["loss"][1]})
+                self._log.report(step, "train", {**train, "num_targets": landed.num_targets})
                 if details:
-                    self._log.write(taken.step, "details", details)
-                self._log.write(taken.step, "speed", speed)
+                    self._log.write(step, "details", details)
+                self._log.write(step, "speed", speed)
 
-    def _account(self, run: _Run[Params]) -> None:
-        arrival = run.arrivals.next()
-        run.goodput.worked(arrival.dispatched, arrival.done)
-
-    def _respond(self, verdict: Verdict, taken: _Taken) -> None:
+    def _respond(self, verdict: Verdict, landed: Landed) -> None:
         """Tell of a bad step, and do what the policy says."""
-        _LOG.warning(
-            "%s; %s%s",
-            verdict.why,
-            _RESPONSES[verdict.action],
-            self._documents(taken.fed.before),
-        )
+        _LOG.warning("%s; %s%s", verdict.why, _RESPONSES[verdict.action], self._documents(landed.fed.before))
         if verdict.action == "rewind":
-            raise _GoBackError(verdict, taken.fed.after)
+            raise _GoBackError(verdict, landed.fed.after)
         self._log.write(verdict.step, "events", {verdict.action: 1.0, **verdict.values})
         if verdict.action == "stop":
             raise verdict.error()
@@ -522,12 +426,10 @@ class Trainer(Generic[Params]):
         more = [f"and {len(lines) - _MOST_DOCUMENTS} more"] if len(lines) > _MOST_DOCUMENTS else []
         return "\n  ".join(["; its batch is", *lines[:_MOST_DOCUMENTS], *more])
 
-    def _go_back(self, run: _Run[Params], verdict: Verdict, position: bytes) -> Why | None:
+    def _go_back(self, run: Run[Params], verdict: Verdict, position: bytes) -> Why | None:
         """To the newest checkpoint, or the beginning; the data goes on at ``position``."""
         with run.activity("rewind", f"going back from step {verdict.step}"):
-            while run.taken:
-                run.taken.pop()
-                self._account(run)
+            run.abandon()
             self._checkpoints.wait(run.step)
             run.state = self.abstract_state()  # so that the memory of the bad one is free
             snapshot = self._checkpoints.newest(run.state)
@@ -545,11 +447,11 @@ class Trainer(Generic[Params]):
             run.goodput.move(lost, origin="step", to="lost")
         event = {"rewind": 1.0, "from_step": float(verdict.step), "to_step": float(run.step), **verdict.values}
         self._log.go_back(run.step, event)
-        fed = self._feed(run)
+        has_data = run.feed()
         self._speedometer.restart()
-        return None if fed else "data"
+        return None if has_data else "data"
 
-    def _evaluate(self, run: _Run[Params], names: Sequence[str]) -> None:
+    def _evaluate(self, run: Run[Params], names: Sequence[str]) -> None:
         """Run these evaluators."""
         for name in names:
             with run.activity("evaluation", f"evaluating {name!r} at step {run.step}"):
@@ -557,10 +459,8 @@ class Trainer(Generic[Params]):
             self._log.report_evaluation(run.step, name, values)
             if self._early_stop is not None and run.step:
                 self._early_stop.see(name, values)
-        if names:
-            self._log.write(run.step, "goodput", run.goodput.report())
 
-    def _save(self, run: _Run[Params]) -> None:
+    def _save(self, run: Run[Params]) -> None:
         seconds = run.goodput.seconds()
         memory: Memory = {"saved_at": time.time(), "seconds": seconds, "bad_steps": self._bad_steps.memory}
         if self._early_stop is not None:
@@ -568,7 +468,6 @@ class Trainer(Generic[Params]):
         with run.activity("checkpoint", f"saving step {run.step}"):
             self._checkpoints.save(Snapshot(run.step, run.state, run.position, memory))
         run.kept = seconds.get("step", 0.0)
-        self._log.write(run.step, "goodput", run.goodput.report())
 
 
 _RESPONSES = {
@@ -579,7 +478,7 @@ _RESPONSES = {
 }
 
 
-def _end(hook: SupportsStartAndEnd, run: _Run[Params]) -> None:
+def _end(hook: SupportsStartAndEnd, run: Run[Params]) -> None:
     hook.on_end(run.step)
 
 
