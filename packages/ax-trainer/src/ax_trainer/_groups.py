@@ -17,7 +17,7 @@ import jax
 from ax_config import Buildable
 
 from ._learning_rate import Schedule
-from .protocols import Optimizer, SupportsSpecs
+from ._rules import Rule
 
 DEFAULT = "default"
 """What the parameters are called that no group has."""
@@ -37,7 +37,7 @@ class ParameterGroup:
 
         patterns: tuple[str, ...]
         """Of paths; ``*`` matches "/" too: ``("embedding/*", "*norm*")``."""
-        rule: Buildable[Optimizer] | Buildable[SupportsSpecs] | None = None
+        rule: Rule | None = None
         schedule: Buildable[Schedule] | None = None
         learning_rate_factor: float = 1.0
         """What the schedule, the learner's or its own, is multiplied with."""

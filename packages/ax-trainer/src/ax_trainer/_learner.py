@@ -20,17 +20,9 @@ from ax_config import Buildable, field
 from ._average import Averaging
 from ._groups import DEFAULT, ParameterGroup, assigned, path_of
 from ._learning_rate import Schedule, scale_by_learning_rate
+from ._rules import Rule, adam, made
 from ._skipping import skipping
-from .protocols import Optimizer, SkipRule, Spec, SupportsSpecs, SupportsWeightDecay
-
-Rule = Buildable[Optimizer] | Buildable[SupportsSpecs]
-"""The config of an optimizer, or of what makes one for the specs."""
-
-
-def _adam() -> Buildable[Optimizer]:
-    import optax  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
-
-    return ax_config.config_for(optax.scale_by_adam)(b1=0.9, b2=0.95, eps=1e-8)
+from .protocols import Optimizer, SkipRule, Spec, SupportsWeightDecay
 
 
 class Learner:
@@ -41,7 +33,7 @@ class Learner:
 
         schedule: Buildable[Schedule]
         """The learning rate: ``config_for(optax.warmup_cosine_decay_schedule)(…)``."""
-        rule: Buildable[Optimizer] | Buildable[SupportsSpecs] = field(default_factory=_adam)
+        rule: Rule = field(default_factory=adam)
         """What turns gradients into a direction, learning rate not included: an ``optax.scale_by_…``, or a ``Muon.Config``."""
         clip_norm: float | None = None
         """Gradients of a larger global norm are scaled down to it."""
@@ -65,7 +57,7 @@ class Learner:
         Raises:
             ValueError: A group doesn't fit these parameters; see ``ParameterGroup``.
         """
-        import optax
+        import optax  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
 
         from ._learning import Learning
 
@@ -107,12 +99,6 @@ class Learner:
             links.append(optax.add_decayed_weights(weight_decay, mask=decay_mask(specs, cfg.stacking_axes)))
         links.append(scale_by_learning_rate(schedule.build(), factor=factor))
         return links
-
-
-def made(rule: Rule, specs: object) -> Optimizer:
-    """The optimizer that a config means, for parameters of these specs."""
-    optimizer = rule.build()
-    return optimizer.for_specs(specs) if isinstance(optimizer, SupportsSpecs) else optimizer
 
 
 def decay_mask(specs: object, stacking_axes: tuple[str, ...] = ("layers",)) -> object:

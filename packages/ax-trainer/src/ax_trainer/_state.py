@@ -2,8 +2,8 @@
 
 It is described before it exists. ``abstract_state`` gives its shapes and shardings from the model's specs alone; what is
 initialised, restored or compiled for is that description. The optimizer's state follows the parameters: an array that
-mirrors a parameter lies where the parameter lies, unless the partitioner splits it further (``SupportsOptimizerShardings``);
-all else (counters, hyperparameters) is whole on every device.
+belongs to a parameter lies where the parameter lies (see ``_placement``), unless the partitioner splits it further
+(``SupportsOptimizerShardings``); all else (counters, hyperparameters) is whole on every device.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from ._learnt import learnt, specs_of
+from ._offload import placed_on_host
+from ._placement import sharding_like
 from ._promotion import standard_promotion
 from ._remembered import remembered
 from .protocols import Model, Optimizer, Params, Partitioner, Spec
@@ -58,10 +60,10 @@ def _like_params(optimizer: Optimizer, opt_state: object, params: object, whole:
     def placed(leaf: Spec, param: jax.ShapeDtypeStruct) -> object:
         if isinstance(leaf, optax.MaskedNode):
             return leaf
-        mirrors = leaf.shape == param.shape
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=param.sharding) if mirrors else whole(leaf)
+        sharding = sharding_like(leaf.shape, param)
+        return whole(leaf) if sharding is None else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-    return optax.tree.map_params(
+    described = optax.tree.map_params(
         lambda params: jax.eval_shape(optimizer.init, params),  # optax would make the counters: arrays, on some device
         placed,
         opt_state,
@@ -69,6 +71,7 @@ def _like_params(optimizer: Optimizer, opt_state: object, params: object, whole:
         transform_non_params=whole,
         is_leaf=lambda node: isinstance(node, optax.MaskedNode),
     )
+    return placed_on_host(described)
 
 
 def init_state(

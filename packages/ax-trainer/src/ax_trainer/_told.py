@@ -59,7 +59,5 @@ def _labels(path: Path) -> list[str]:
     """The labels of the parts on the way."""
     parts = jax.tree_util.GetAttrKey("inner_states")
     return [
-        str(key.key)
-        for before, key in pairwise(path)
-        if before == parts and isinstance(key, jax.tree_util.DictKey)
+        str(key.key) for before, key in pairwise(path) if before == parts and isinstance(key, jax.tree_util.DictKey)
     ]
