@@ -29,7 +29,8 @@ class Ax:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         keep = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS", "COLUMNS")}
-        return {**keep, "JAX_PLATFORMS": "cpu", "COLUMNS": "120", **(extra or {})}
+        cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
+        return {**keep, "JAX_PLATFORMS": "cpu", "COLUMNS": "120", **cache, **(extra or {})}
 
     def start(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(

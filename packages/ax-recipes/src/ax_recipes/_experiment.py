@@ -6,6 +6,10 @@ lives in a folder, which afterwards holds
 
     metrics.jsonl      every step's numbers; events.… the same for TensorBoard
     checkpoints/<step> the states that were kept
+    profile/<step>     traces of windows of steps, where asked for
+
+Several processes (``jax.distributed``) run the same experiment in one folder that all of them see. Each reads its part of every batch
+and saves its part of the state; the first one alone writes metrics.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from ax_layers.protocols import ArrayTree
 from ax_mesh import Mesh, peak_flops
 from ax_runtime.checkpoint import OrbaxCheckpointer
 from ax_runtime.protocols import Stop
+from ax_trainer import ProfilerWindows
 from ax_trainer.protocols import Hook, MetricSink
 
 from .protocols import LanguageModel, Loop, Outcome, Pipeline, Placement, StateStore
@@ -61,7 +66,7 @@ class Experiment:
 
     Args:
         cfg: Everything about it.
-        more_sinks: More places for the metrics, besides the folder's own and the config's.
+        more_sinks: More places for the metrics, besides the folder's own and the config's; of several processes, the first one's.
         hooks: Called after each step.
         on_read: Told the bytes of data read and to read, while they are read.
         on_plan: Told the plan, before the first compilation.
@@ -82,6 +87,9 @@ class Experiment:
         max_validation_batches: int | None = field(default=None, help="how many to evaluate on; None means all")
         sinks: Buildable[MetricSink] | tuple[Buildable[MetricSink], ...] = field(
             default=(), help="where metrics go beside the folder's own files: one, or several; built with the folder"
+        )
+        profiler: Buildable[Hook] | None = field(
+            default_factory=ProfilerWindows.Config, help="which steps are traced; built with the folder"
         )
         per_layer_metrics: bool = field(
             default=False, help="whether what layers report is kept of each, beside the mean"
@@ -112,7 +120,8 @@ class Experiment:
     def read(self) -> Pipeline:
         """Read the data, once. ``run`` does so too; to do it before shows what is wrong with it before a folder is made."""
         if self._data is None:
-            self._data = self.cfg.input.build(tokenizer=self.tokenizer, on_progress=self._on_read)
+            shard = {} if jax.process_count() == 1 else _shard()
+            self._data = self.cfg.input.build(tokenizer=self.tokenizer, on_progress=self._on_read, **shard)
         return self._data
 
     def run(self, folder: Path, stop: Stop, /) -> None:
@@ -139,7 +148,7 @@ class Experiment:
                 evaluators={"validation": Evaluator(lambda: data.validation(max_batches=cfg.max_validation_batches))},
                 checkpointer=checkpointer,
                 sinks=self._open_sinks(folder),
-                hooks=self._hooks,
+                hooks=self._all_hooks(folder),
                 stop=stop,
                 derive={"bits_per_byte": bits_per_byte},
                 tokens_per_step=plan.tokens_per_step,
@@ -167,7 +176,12 @@ class Experiment:
                 raise ExperimentError(f"{folder} holds no checkpoint yet; train there first: ax train --run {folder}")
             return step, checkpointer.restore_part(step, {"params": abstract})["params"]
 
+    def _all_hooks(self, folder: Path) -> Sequence[Hook]:
+        return self._hooks if self.cfg.profiler is None else (*self._hooks, self.cfg.profiler.build(folder=folder))
+
     def _open_sinks(self, folder: Path) -> Sequence[MetricSink]:
+        if jax.process_index() != 0:
+            return []
         from ax_runtime.agent import JsonlSink
         from ax_runtime.tensorboard import TensorBoardSink
 
@@ -189,6 +203,11 @@ class Experiment:
             peak_measured=peak.measured,
             data=data.report,
         )
+
+
+def _shard() -> dict[str, int]:
+    """Which part of every batch is this process's."""
+    return {"shard_index": jax.process_index(), "shard_count": jax.process_count()}
 
 
 def for_accelerator(config: Experiment.Config, accelerator: str) -> Experiment.Config:

@@ -29,7 +29,10 @@ class LanguageModel(ax_layers.protocols.LanguageModel, Protocol):
 
 
 class Pipeline(Protocol):
-    """Data that has been read and is ready to be dealt out; its config is built with ``tokenizer`` and ``on_progress``."""
+    """Data that has been read and is ready to be dealt out; its config is built with ``tokenizer`` and ``on_progress``.
+
+    In each of several processes also with ``shard_index`` and ``shard_count``: it then deals out that part of the rows of every batch.
+    """
 
     def train(self) -> BatchSource:
         """A new stream of training batches, at its beginning."""

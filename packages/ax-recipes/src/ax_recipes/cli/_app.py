@@ -10,6 +10,7 @@ import typer
 from ._data import data
 from ._failure import explained
 from ._mesh import mesh
+from ._processes import Processes, leaving_at_once
 
 _PROMPT = "class Node:\n    def __init__(self, name):\n        self."
 
@@ -73,6 +74,40 @@ def train(
     cpu_devices: Annotated[
         int | None, typer.Option(min=1, help="Make the CPU look like so many devices, to try out meshes.")
     ] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FROM:TO",
+            help="Trace these steps (without TO) into the run's folder, for TensorBoard and XProf; repeat it for more. A running "
+            "process traces five steps when it gets SIGUSR2.",
+        ),
+    ] = None,
+    compile_cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where compiled programs are kept, so that a restart needn't compile. Default: ax/compiled in the user's cache; "
+            "an empty one keeps none.",
+        ),
+    ] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="JAX_COORDINATOR_ADDRESS",
+            help="Train in several processes, one a host, with the same command and one folder that all see: the first one's address.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, envvar="JAX_NUM_PROCESSES", help="How many processes there are.")
+    ] = None,
+    process: Annotated[
+        int | None, typer.Option(min=0, envvar="JAX_PROCESS_ID", help="Which of them this is, from 0.")
+    ] = None,
+    distributed: Annotated[
+        bool,
+        typer.Option("--distributed", help="Ask the cluster (Slurm, TPU pod, …) for whatever of these isn't given."),
+    ] = False,
     prompt: Annotated[str, typer.Option(help="What the sample at the end continues.", show_default=False)] = _PROMPT,
     show: Annotated[bool, typer.Option("--show", help="Print the effective config and do nothing.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -91,8 +126,10 @@ def train(
         ax train --set trainer.optimizer.schedule.peak_value=1e-3 --run runs/slower
 
         ax train --cpu-devices 8 --set "mesh.axes={'data': 2, 'fsdp': 4}"
+
+        ax train --coordinator host0:8476 --processes 4 --process 0     (and 1, 2, 3 on the others)
     """
-    with explained(debug=debug):
+    with leaving_at_once(), explained(debug=debug):
         from ._train import TrainCommand
 
         TrainCommand(
@@ -105,6 +142,9 @@ def train(
             on_bad_record=on_bad_record,
             skip_steps=tuple(skip_steps or ()),
             cpu_devices=cpu_devices,
+            profile=tuple(profile or ()),
+            compile_cache=compile_cache,
+            processes=Processes(coordinator, processes, process, detect=distributed),
             prompt=prompt,
             show=show,
         )()

@@ -90,7 +90,7 @@ class TrainingDisplay:
             self._goodput = values
         elif name == "events":
             self._say(f"step {step:>6}  " + ", ".join(_event(name, value) for name, value in values.items()))
-        else:
+        elif name != "details":  # too many for a person
             numbers = "  ".join(f"{key} {value:.4f}" for key, value in values.items())
             self._say(f"step {step:>6}  {name}: {numbers}")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +20,7 @@ from ax_recipes._data import with_data, without_steps
 
 from ._console import TrainingDisplay
 from ._curve import Points, draw
+from ._processes import Processes, part
 
 if TYPE_CHECKING:
     from ax_recipes._experiment import Experiment
@@ -38,15 +42,14 @@ class TrainCommand:
     on_bad_record: str
     skip_steps: tuple[str, ...]
     cpu_devices: int | None
+    profile: tuple[str, ...]
+    compile_cache: str | None
+    processes: Processes
     prompt: str
     show: bool
 
     def config(self) -> Experiment.Config:
         """The recipe with its mesh rules and then the options applied."""
-        if self.cpu_devices is not None:
-            import jax
-
-            jax.config.update("jax_num_cpu_devices", self.cpu_devices)
         on = self.on if self.on is not None else self._this_accelerator()
         config = effective(self.recipe, on=on, num_steps=self.steps)
         if self.on_bad_record != "error":
@@ -55,6 +58,8 @@ class TrainCommand:
             config = with_data(config, self.data)
         if self.skip_steps:
             config = without_steps(config, self.skip_steps)
+        if self.profile:
+            set_at(config, "profiler.windows", tuple(_window(text) for text in self.profile))
         return override(config, [assignment(text, "--set") for text in self.overrides])
 
     def _this_accelerator(self) -> str:
@@ -64,28 +69,50 @@ class TrainCommand:
 
     def __call__(self) -> None:
         """Train, and tell the user all about it."""
-        config = self.config()
+        import jax
+
+        if self.cpu_devices is not None:
+            jax.config.update("jax_num_cpu_devices", self.cpu_devices)
         if self.show:
-            print(dumps(config), end="")
+            print(dumps(self.config()), end="")
+            return
+        self.processes.join()
+        config = self.config()
+        folder = self.run if self.run is not None else Path("runs") / config.name
+        self._keep_compiled()
+        if jax.process_index() != 0:
+            _follow(config.build(), folder)
             return
         from ax_runtime.agent import run_locally
 
-        folder = self.run if self.run is not None else Path("runs") / config.name
         console = Console()
+        is_alone = jax.process_count() == 1
         with TrainingDisplay(console) as display:
             experiment = config.build(more_sinks=[display], on_read=display.on_read, on_plan=display.on_plan)
             experiment.read()
             begun = _has_begun(folder)
             ended = run_locally(
-                experiment, folder, config=dumps(config), may_differ=lambda line: not begun or _is_length(line)
+                experiment,
+                folder,
+                config=dumps(config),
+                may_differ=lambda line: not begun or _may_change(line),
+                environment=_environment(),
             )
+            part()
         self._report(console, experiment, folder, display)
-        if ended.stopped_by is not None:
-            console.print(
-                f"stopped by {ended.stopped_by}, with everything saved; the same command resumes", highlight=False
-            )
-            sys.exit(130 if ended.stopped_by == "SIGINT" else 143)
-        self._sample(console, experiment, folder)
+        if _is_stopped(experiment):
+            by = ended.stopped_by or "a signal to another process"
+            console.print(f"stopped by {by}, with everything saved; the same command resumes", highlight=False)
+            sys.exit(130 if by == "SIGINT" else 143)
+        if is_alone:
+            self._sample(console, experiment, folder)
+
+    def _keep_compiled(self) -> None:
+        from ax_trainer import keep_compiled
+
+        folder = _user_cache() / "compiled" if self.compile_cache is None else self.compile_cache
+        if folder:
+            keep_compiled(folder)
 
     def _report(self, console: Console, experiment: Experiment, folder: Path, display: TrainingDisplay) -> None:
         outcome = experiment.outcome
@@ -128,13 +155,56 @@ def _history(metrics: Path) -> tuple[Points, Points]:
     return losses["train"], losses["validation"]
 
 
+def _follow(experiment: Experiment, folder: Path) -> None:
+    """Train as one of the processes that aren't the first, which alone opens the folder and talks."""
+    from ax_runtime.agent import StopOnSignals
+
+    with StopOnSignals() as stop:
+        experiment.run(folder.absolute(), stop)
+    part()
+    if _is_stopped(experiment):
+        sys.exit(143)
+
+
+def _is_stopped(experiment: Experiment) -> bool:
+    return experiment.outcome is not None and experiment.outcome.why == "stopped"
+
+
+def _environment() -> Mapping[str, object]:
+    """What the devices are, for the record of the start."""
+    import jax
+
+    kinds = Counter(device.device_kind for device in jax.devices())
+    return {
+        "accelerator": accelerator_name(jax.devices()),
+        "devices": [f"{number} × {kind}" for kind, number in kinds.items()],
+        "processes": jax.process_count(),
+    }
+
+
+def _user_cache() -> Path:
+    """Where programs keep what they can make again: https://specifications.freedesktop.org/basedir-spec/latest"""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ax"
+
+
+def _window(text: str) -> tuple[int, int]:
+    """The steps that ``FROM:TO`` means, without ``TO``."""
+    first, _, end = text.partition(":")
+    if not (first.isdecimal() and end.isdecimal() and 1 <= int(first) < int(end)):
+        raise ValueError(f"--profile wants FROM:TO, steps from 1, without TO; got {text!r}")
+    return int(first), int(end) - 1
+
+
 def _has_begun(folder: Path) -> bool:
     """Whether there is anything to lose in a run's folder; one that failed before its first step may be used anew."""
     metrics = folder / "metrics.jsonl"
     return (folder / "checkpoints").exists() or (metrics.exists() and metrics.stat().st_size > 0)
 
 
-def _is_length(line: str) -> bool:
-    """Whether a line of a config only says how long to train: a run may go on for longer than planned."""
+def _may_change(line: str) -> bool:
+    """Whether a line of a config may change while a run goes on: how long it trains, and who watches."""
     path = line.partition(" = ")[0]
+    if path.partition(".")[0].partition("[")[0] in ("sinks", "profiler"):
+        return True
     return path in ("num_steps", "input.skip") or path.rpartition(".")[2] in ("decay_steps", "warmup_steps")

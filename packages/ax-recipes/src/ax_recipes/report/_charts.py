@@ -23,7 +23,7 @@ _DIGITS = 6
 _NOT_DRAWN = {("train", "num_targets"), ("speed", "compile_seconds")}
 """Told in tables."""
 
-OWN_GROUPS = ("train", "speed", "goodput", "events")
+OWN_GROUPS = ("train", "speed", "goodput", "events", "details")
 """The groups that a trainer writes itself; all others are evaluators'."""
 
 
@@ -72,7 +72,14 @@ def charts(runs: Sequence[History]) -> list[Chart]:
             "all devices could do at their peak",
         ),
         Chart("", "Seconds per step", _lines(runs, "speed", "step_seconds"), unit="s", settles=True),
-        Chart("", "Goodput", _lines(runs, "goodput", "share"), unit="%", noisy=False, note="share of the time that went to steps"),
+        Chart(
+            "",
+            "Goodput",
+            _lines(runs, "goodput", "share"),
+            unit="%",
+            noisy=False,
+            note="share of the time that went to steps",
+        ),
     ]
     shown = {id(line.curve) for chart in known for line in chart.lines}
     found = [chart for chart in known if chart.lines]
