@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from ax_trainer.testing import (
     SingleDevice,
     bigram_batches,
 )
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 BATCHES = bigram_batches(7)
 HELD_OUT = [*bigram_batches(2, seed=1), *bigram_batches(1, batch_size=3, seed=2)]
@@ -54,6 +56,26 @@ class Poisoned(BigramModel):
         is_bad = jnp.all(batch["tokens"] == BATCHES[BAD]["tokens"]) if batch["tokens"].shape == (8, 6) else False
         loss = loss * jnp.where(is_bad, self._factor, 1.0)
         return loss, {**metrics, "loss": (loss, metrics["loss"][1])}
+
+
+class ByRows:
+    """Fits ``Partitioner``: every device has all parameters and some rows."""
+
+    def __init__(self, devices: Sequence[jax.Device]) -> None:
+        self._mesh = Mesh(np.array(devices), ("rows",))
+
+    def shardings(self, specs: object, /) -> object:
+        return jax.tree.map(lambda _: self.replicated(), specs)
+
+    def replicated(self) -> NamedSharding:
+        return NamedSharding(self._mesh, PartitionSpec())
+
+    def put(self, batch: HostBatch, /) -> Batch:
+        rows = NamedSharding(self._mesh, PartitionSpec("rows"))
+        return {name: jax.make_array_from_process_local_data(rows, array) for name, array in batch.items()}
+
+    def activate(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class StopAt:

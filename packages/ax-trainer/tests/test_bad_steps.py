@@ -2,13 +2,19 @@
 
 import logging
 import math
+from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
+import jax
 import numpy as np
+import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
-from ax_trainer import BadStepError, BadSteps, LossSpike, NonFiniteError
+from ax_config import config_for
+from ax_trainer import BadStepError, BadSteps, CorruptionError, Learner, LossSpike, NonFiniteError, SkipNonFinite
+from ax_trainer.protocols import Tree
 from ax_trainer.testing import MemoryBatches, MemoryCheckpointer, MemorySink
-from runs import BAD, BATCHES, Poisoned, bits, killed_at_every_moment, train
+from runs import BAD, BATCHES, ByRows, Poisoned, bits, killed_at_every_moment, train
 
 
 def without(*indices: int) -> MemoryBatches:
@@ -132,3 +138,56 @@ def test_impossible_settings_are_refused() -> None:
         BadSteps(BadSteps.Config(max_interventions=0))
     with pytest.raises(ValueError, match="min_losses must be from 2 to window, got 9 and 8"):
         LossSpike(LossSpike.Config(min_losses=9, window=8))
+
+
+def test_a_step_that_the_optimizer_skips_is_an_event_and_names_its_documents(caplog: pytest.LogCaptureFixture) -> None:
+    schedule = config_for(optax.constant_schedule)(value=0.1)
+    sink = MemorySink()
+    with caplog.at_level(logging.WARNING, "ax_trainer"):
+        train(
+            None,
+            sink,
+            model=Poisoned(),
+            evaluators={},
+            num_steps=7,
+            optimizer=Learner.Config(schedule=schedule, skip=(SkipNonFinite.Config(),)),
+        )
+    assert [step for step, group, _ in sink.records if group == "events"] == [5]
+    assert sink.history("train", "skipped") == {step: float(step == 5) for step in range(1, 8)}
+    assert math.isfinite(sink.history("train")[6])
+    (record,) = caplog.records
+    assert record.getMessage().endswith(
+        "the update of step 5 was skipped; training goes on without it; its batch is\n  batch 4"
+    )
+
+
+class Flipping(MemoryCheckpointer):
+    """Restores copies of a bias of which that on one device has a bit flipped."""
+
+    def restore(self, step: int, abstract: Tree, /) -> tuple[Tree, Mapping[str, bytes]]:
+        tree, blobs = super().restore(step, abstract)
+
+        def flip(path: tuple[object, ...], leaf: jax.Array) -> jax.Array:
+            if jax.tree_util.keystr(path, simple=True, separator="/") != "params/bias":
+                return leaf
+            copies = []
+            for shard in leaf.addressable_shards:
+                copy = np.array(shard.data)
+                if shard.device == jax.devices()[3]:
+                    copy.view(np.uint32)[2] ^= 1 << 20
+                copies.append(jax.device_put(copy, shard.device))
+            return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, copies)
+
+        return cast("Tree", jax.tree_util.tree_map_with_path(flip, tree)), blobs
+
+
+def test_a_flipped_bit_is_found_before_it_is_saved_and_the_device_named() -> None:
+    checkpointer, sink = Flipping(), MemorySink()
+    run = partial(train, checkpointer, sink, partitioner=ByRows(jax.devices()), evaluators={}, compare_copies_every=2)
+    assert run(num_steps=3).step == 3
+    with pytest.raises(
+        CorruptionError, match=rf"(?s)at step 4 .*params/bias.* is wrong on {jax.devices()[3]} of process 0"
+    ):
+        run(num_steps=6)
+    assert list(checkpointer.steps) == [3]
+    assert sink.history("events", "corruption")[4] >= 1

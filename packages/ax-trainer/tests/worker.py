@@ -10,38 +10,16 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 import jax
 import numpy as np
 from ax_trainer import BadSteps
-from ax_trainer.protocols import Batch, HostBatch, Tree
+from ax_trainer.protocols import Tree
 from ax_trainer.testing import MemoryBatches, MemorySink
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from runs import BATCHES, Poisoned, train
-
-
-class ByRows:
-    """Fits ``Partitioner``: every device has all parameters and some rows."""
-
-    def __init__(self, devices: Sequence[jax.Device]) -> None:
-        self._mesh = Mesh(np.array(devices), ("rows",))
-
-    def shardings(self, specs: object, /) -> object:
-        return jax.tree.map(lambda _: self.replicated(), specs)
-
-    def replicated(self) -> NamedSharding:
-        return NamedSharding(self._mesh, PartitionSpec())
-
-    def put(self, batch: HostBatch, /) -> Batch:
-        rows = NamedSharding(self._mesh, PartitionSpec("rows"))
-        return {name: jax.make_array_from_process_local_data(rows, array) for name, array in batch.items()}
-
-    def activate(self) -> AbstractContextManager[None]:
-        return nullcontext()
+from runs import BATCHES, ByRows, Poisoned, train
 
 
 class Files:

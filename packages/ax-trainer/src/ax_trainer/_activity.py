@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from ._goodput import Cause, Goodput
 from ._watchdog import Watchdog
 
-_TAKES_ITS_TIME = frozenset[Cause]({"start", "compile", "evaluation", "checkpoint", "rewind"})
+_TAKES_ITS_TIME = frozenset[Cause]({"start", "compile", "evaluation", "checkpoint", "check", "rewind"})
 
 
 class Activity:

@@ -18,12 +18,12 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 Cause: TypeAlias = Literal[
-    "step", "start", "compile", "input", "evaluation", "checkpoint", "other", "rewind", "lost", "down"
+    "step", "start", "compile", "input", "evaluation", "checkpoint", "check", "other", "rewind", "lost", "down"
 ]
 """What a second may be charged to.
 
 "step" is productive. "start" is restoring or initialising, "input" waiting for a batch, "checkpoint" what a save keeps the loop from,
-"other" the loop itself and its hooks. "rewind" is going back to a checkpoint within a process; "lost" is steps that were done and have
+"check" looking for corruption, "other" the loop itself and its hooks. "rewind" is going back to a checkpoint within a process; "lost" is steps that were done and have
 to be done again; "down" is between processes.
 """
 

@@ -39,6 +39,7 @@ from ._bad_steps import WATCHED, BadSteps, Verdict
 from ._budget import Budget, Spent
 from ._checkpoints import Checkpoints, Memory, Snapshot
 from ._compile_cache import lookups
+from ._corruption import CorruptionError, find_corruption
 from ._details import DETAILS
 from ._early_stop import EarlyStop
 from ._evaluator import Evaluations, Evaluator, is_due
@@ -157,6 +158,11 @@ class Trainer(Generic[Params]):
         """When training ends because it gets no better; never, if None."""
         bad_steps: Buildable[BadSteps] = ax_config.field(default_factory=BadSteps.Config)
         """What is a bad step, and what to do about it."""
+        compare_copies_every: int | None = None
+        """At multiples of this step, and before a save, compare what several devices hold whole, bit for bit; None means never.
+
+        Each array is read once, on its device.
+        """
         watchdog: Buildable[Watchdog] | None = None
         """Notices a standstill; nobody does, if None."""
 
@@ -242,6 +248,7 @@ class Trainer(Generic[Params]):
         Raises:
             BadStepError: A step is bad and the policy says to stop; NonFiniteError if its numbers aren't finite. Such a state is
                 never saved.
+            CorruptionError: Devices hold different copies of what is the same.
             CheckpointError: A state could not be saved, or the newest one holds no input position.
             ValueError: There is no data, or a batch differs in shape from the first.
         """
@@ -291,6 +298,7 @@ class Trainer(Generic[Params]):
 
     def _steps(self, run: Run[Params]) -> Why:
         """The loop. The first batch is fed."""
+        cfg = self.cfg
         why: Why | None = None
         while why is None:
             dispatched = run.dispatch(details=self._has_details(run.step + 1))
@@ -303,9 +311,12 @@ class Trainer(Generic[Params]):
             is_written = self._is_logged(run.step) or bool(evaluators) or why not in (None, "stopped")
             run.await_numbers(dispatched, only=None if is_written else WATCHED)
             self._read(run, leaving=1)
-            saves = is_due(run.step, self.cfg.checkpoint_every)
-            if evaluators or saves or why is not None:
+            saves = is_due(run.step, cfg.checkpoint_every)
+            compares = is_due(run.step, cfg.compare_copies_every)
+            if evaluators or saves or compares or why is not None:
                 self._read(run, leaving=0)
+                if compares or (cfg.compare_copies_every is not None and (saves or why is not None)):
+                    self._compare_copies(run)
                 self._evaluate(run, evaluators)
                 if why is None and self._is_plateau():
                     why = "plateau"
@@ -460,6 +471,13 @@ class Trainer(Generic[Params]):
             if self._early_stop is not None and run.step:
                 self._early_stop.see(name, values)
 
+    def _compare_copies(self, run: Run[Params]) -> None:
+        with run.activity("check", f"comparing copies at step {run.step}"):
+            found = find_corruption(run.state)
+        if found:
+            self._log.write(run.step, "events", {"corruption": float(len(found))})
+            raise CorruptionError(run.step, found)
+
     def _save(self, run: Run[Params]) -> None:
         seconds = run.goodput.seconds()
         memory: Memory = {"saved_at": time.time(), "seconds": seconds, "bad_steps": self._bad_steps.memory}
@@ -490,6 +508,7 @@ def _check(cfg: Trainer.Config, evaluators: Mapping[str, Evaluator], early_stop:
         ("checkpoint_every", cfg.checkpoint_every),
         ("log_every", cfg.log_every),
         ("details_every", cfg.details_every),
+        ("compare_copies_every", cfg.compare_copies_every),
     ):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
