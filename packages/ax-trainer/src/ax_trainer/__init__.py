@@ -47,3 +47,4 @@ from ._trainer import Result as Result
 from ._trainer import Trainer as Trainer
 from ._version import __version__ as __version__
 from ._watchdog import Watchdog as Watchdog
+from ._widths import WidthScaling as WidthScaling

@@ -11,6 +11,7 @@ and steps are skipped. What isn't configured isn't there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import ax_config
@@ -22,6 +23,7 @@ from ._groups import DEFAULT, ParameterGroup, assigned, path_of
 from ._learning_rate import Schedule, scale_by_learning_rate
 from ._rules import Rule, adam, made
 from ._skipping import skipping
+from ._widths import Factors, WidthScaling, scaled
 from .protocols import Optimizer, SkipRule, Spec, SupportsWeightDecay
 
 
@@ -45,6 +47,8 @@ class Learner:
         """What is averaged over steps, to be evaluated: ``ParameterAverage``, ``ScheduleFree``."""
         skip: tuple[Buildable[SkipRule], ...] = ()
         """Each may say of a step that it is skipped: ``SkipNonFinite``, ``SkipSpikes``, ``LossScale``."""
+        widths: Buildable[WidthScaling] | None = None
+        """The base model whose learning rates these are, so that they go with the width."""
         stacking_axes: tuple[str, ...] = ("layers",)
         """Logical axes along which parameters are merely stacked, so that they count for no dim in ``decay_mask``."""
 
@@ -52,7 +56,7 @@ class Learner:
         self.cfg = cfg
 
     def for_specs(self, specs: object, /) -> Optimizer:
-        """The ``optax.GradientTransformationExtraArgs`` for parameters of these specs; it ``SupportsFreezing``.
+        """The ``optax.GradientTransformationExtraArgs`` for parameters of these specs; it ``SupportsFreezing`` and ``SupportsFirstValues``.
 
         Raises:
             ValueError: A group doesn't fit these parameters; see ``ParameterGroup``.
@@ -71,20 +75,22 @@ class Learner:
         labels = jax.tree.map(lambda label: None if label in frozen else label, labels)
 
         links: list[object] = [] if cfg.clip_norm is None else [_clip(cfg.clip_norm)]
+        factors = {} if cfg.widths is None else cfg.widths.build().factors(specs)
         learnt = {label: groups.get(label) for label in jax.tree.leaves(labels)}
         if learnt.keys() <= {DEFAULT}:
-            links += self._links(specs, None)
+            links += self._links(specs, None, factors)
         else:
-            chains = {label: optax.chain(*self._links(specs, group)) for label, group in learnt.items()}
+            chains = {label: optax.chain(*self._links(specs, group, factors)) for label, group in learnt.items()}
             links.append(optax.partition(chains, labels))
         optimizer = cast("Optimizer", optax.chain(*links))
         if cfg.average is not None:
             optimizer = cfg.average.build().around(optimizer, cfg.schedule.build())
         if cfg.skip:
             optimizer = skipping(optimizer, [rule.build() for rule in cfg.skip])
-        return Learning.of(optimizer, frozen_parameters=frozen_parameters)
+        first_values = {path: each.first_values for path, each in factors.items()}
+        return Learning.of(optimizer, frozen_parameters=frozen_parameters, first_values=first_values)
 
-    def _links(self, specs: object, group: ParameterGroup | None) -> list[object]:
+    def _links(self, specs: object, group: ParameterGroup | None, factors: Mapping[str, Factors]) -> list[object]:
         """What a group does to its gradients, clipping aside; None are the parameters of no group."""
         import optax
 
@@ -95,6 +101,12 @@ class Learner:
             weight_decay = cfg.weight_decay if own.weight_decay is None else own.weight_decay
             factor = own.learning_rate_factor
         links: list[object] = [made(rule, specs)]
+        if factors:
+            links.append(
+                optax.stateless(
+                    lambda updates, _: scaled(updates, {path: each.learning_rate for path, each in factors.items()})
+                )
+            )
         if weight_decay:
             links.append(optax.add_decayed_weights(weight_decay, mask=decay_mask(specs, cfg.stacking_axes)))
         links.append(scale_by_learning_rate(schedule.build(), factor=factor))

@@ -19,7 +19,7 @@ from ._offload import placed_on_host
 from ._placement import sharding_like
 from ._promotion import standard_promotion
 from ._remembered import remembered
-from .protocols import Model, Optimizer, Params, Partitioner, Spec
+from .protocols import Model, Optimizer, Params, Partitioner, Spec, SupportsFirstValues
 
 
 class TrainState(NamedTuple, Generic[Params]):
@@ -82,6 +82,8 @@ def init_state(
     def init() -> TrainState[Params]:
         keys = keys_of(seed)
         params = model.init(keys.init)
+        if isinstance(optimizer, SupportsFirstValues):
+            params = optimizer.first_values(params)
         with standard_promotion():
             opt_state = optimizer.init(learnt(specs_of(model, optimizer), params))
         return TrainState(params, opt_state, jnp.zeros((), jnp.int32), jax.random.key_data(keys.steps))

@@ -174,6 +174,15 @@ class SupportsFreezing(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsFirstValues(Protocol):
+    """An ``Optimizer`` that wants a model's parameters to begin otherwise: as μP does, whose learning rates go with first values."""
+
+    def first_values(self, params: Tree, /) -> Tree:
+        """What to begin with, given what the model begins with; of the same shapes and types, traced under jit."""
+        ...
+
+
 class SkipRule(Protocol):
     """Says of a step whether it is to be skipped, within the step: nothing waits for the host."""
 
