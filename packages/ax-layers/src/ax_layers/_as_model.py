@@ -13,7 +13,7 @@ import numpy as np
 
 from ._context import Collected, Observer, Summary
 from ._functional import functional
-from ._module import Module
+from ._module import OF_BATCH, Module
 from ._observations import in_order
 from ._param_spec import ParamSpec, SpecTree
 from ._sharder import Unsharded
@@ -21,6 +21,9 @@ from .protocols import ArrayTree, Sharder
 
 AUX_LOSS = "aux_loss"
 """Outputs of this name are added to the loss."""
+
+NUM_TARGETS = "num_targets"
+"""What a loss asks for that is a mean over targets (``Module.of_batch``)."""
 
 
 class LossModule(Protocol):
@@ -75,8 +78,64 @@ class ModuleModel:
         self, params: ArrayTree, batch: Mapping[str, jax.Array], /, *, key: jax.Array, train: bool
     ) -> tuple[jax.Array, tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, jax.Array]]]:
         """``loss``, and the next values of the parameters that are states, by path."""
+        loss, metrics, aux_loss, collected = self._evaluated(params, batch, key=key, train=train)
+        reported = self._reported(metrics, collected)
+        if aux_loss is not None:
+            loss = loss + aux_loss
+            reported[AUX_LOSS] = (aux_loss, metrics["loss"][1])
+        return loss, (reported, collected.updates)
+
+    def batch_statistics(
+        self, params: ArrayTree, batch: Mapping[str, jax.Array], /, *, key: jax.Array
+    ) -> dict[str, jax.Array]:
+        """What the loss of a training step takes of a batch as a whole: what modules ask for (``Module.of_batch``), by path.
+
+        Whatever this doesn't take, such as the head, the compiler leaves out.
+
+        Raises:
+            ValueError: The module doesn't ask for the number of targets, so its loss is a mean over those that it sees.
+        """
+        _, _, _, collected = self._evaluated(params, batch, key=key, train=True)
+        asked = {name: value for name, value in collected.outputs.items() if is_of_batch(name)}
+        if not any(name.endswith(OF_BATCH + NUM_TARGETS) for name in asked):
+            raise ValueError(
+                f"the loss of {type(self.module).__qualname__} can't be computed of parts of a batch: it is to divide by "
+                f"of_batch({NUM_TARGETS!r}, …), not by the number of targets that it sees"
+            )
+        return asked
+
+    def loss_and_updates_of_part(
+        self,
+        params: ArrayTree,
+        batch: Mapping[str, jax.Array],
+        statistics: Mapping[str, jax.Array],
+        /,
+        *,
+        key: jax.Array,
+    ) -> tuple[jax.Array, tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, jax.Array]]]:
+        """As ``loss_and_updates`` in training, of one of several equal parts of a batch, told the mean ``statistics`` of all.
+
+        The mean of these losses over the parts is the loss of the whole batch. Metrics are the part's own.
+        """
+        told = reduce(_assigned, statistics.items(), params)
+        loss, metrics, aux_loss, collected = self._evaluated(told, batch, key=key, train=True)
+        reported = self._reported(metrics, collected)
+        if aux_loss is not None:
+            loss = loss + aux_loss
+            reported[AUX_LOSS] = (aux_loss, jnp.ones((), jnp.float32))
+        return loss, (reported, collected.updates)
+
+    def _evaluated(
+        self, params: ArrayTree, batch: Mapping[str, jax.Array], *, key: jax.Array, train: bool
+    ) -> tuple[jax.Array, Mapping[str, tuple[jax.Array, jax.Array]], jax.Array | None, Collected]:
+        """The module's loss, its metrics, the sum of the auxiliary losses, and what was collected."""
         call = functional(self.module.loss, sharder=self.sharder)
         (loss, metrics), collected = call(params, key if train else None, batch, train=train)
+        return loss, metrics, _aux_loss(collected), collected
+
+    def _reported(
+        self, metrics: Mapping[str, tuple[jax.Array, jax.Array]], collected: Collected
+    ) -> dict[str, tuple[jax.Array, jax.Array]]:
         reported: dict[str, tuple[jax.Array, jax.Array]] = {
             **metrics,
             **{name: summary.total() for name, summary in collected.summaries.items()},
@@ -84,11 +143,7 @@ class ModuleModel:
         if self.per_layer:
             for name, summary in collected.summaries.items():
                 reported.update(_by_layer(name, summary))
-        aux_loss = _aux_loss(collected)
-        if aux_loss is not None:
-            loss = loss + aux_loss
-            reported[AUX_LOSS] = Summary(aux_loss, metrics["loss"][1])
-        return loss, ({name: (mean, weight) for name, (mean, weight) in reported.items()}, collected.updates)
+        return {name: (mean, weight) for name, (mean, weight) in reported.items()}
 
     def observations(
         self, params: ArrayTree, batch: Mapping[str, jax.Array], /, *, key: jax.Array, train: bool
@@ -113,9 +168,9 @@ class ModuleModel:
 def _assigned(params: ArrayTree, update: tuple[str, jax.Array]) -> ArrayTree:
     path, value = update
     name, _, below = path.partition("/")
-    inner = params[name]
     if not below:
         return {**params, name: value}
+    inner = params.get(name, {})
     assert isinstance(inner, Mapping), f"{name} holds parameters, for there is {path}"
     return {**params, name: _assigned(inner, (below, value))}
 
@@ -124,6 +179,11 @@ def _by_layer(name: str, summary: Summary) -> dict[str, tuple[jax.Array, jax.Arr
     """Of a summary that is stacked over layers, each layer's."""
     means, weights = summary.mean.reshape(-1), summary.weight.reshape(-1)
     return {f"{name}.{i}": (means[i], weights[i]) for i in range(means.size)} if summary.mean.ndim else {}
+
+
+def is_of_batch(name: str, /) -> bool:
+    """Whether the output of this path is a statistic of the batch."""
+    return name.rsplit("/", 1)[-1].startswith(OF_BATCH)
 
 
 def _aux_loss(collected: Collected) -> jax.Array | None:

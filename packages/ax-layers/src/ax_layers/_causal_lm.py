@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable, field, partial_for
 
-from ._as_model import AUX_LOSS
+from ._as_model import AUX_LOSS, NUM_TARGETS
 from ._context import Collected, RandomKey, Summary
 from ._cross_entropy import cap_logits, cross_entropy
 from ._embedding import Embedding
@@ -97,24 +97,28 @@ class CausalLM(Module):
             return self._loss_by_pieces(self.layers, embedded_BTD, batch, train=train)
         layered_BTD = self.layers(embedded_BTD, positions=positions, segments=segments)
         hidden_BTD = self._normed(layered_BTD)
-        loss = self._mean_loss(hidden_BTD, batch["targets"])
-        metrics = {"loss": loss}
+        loss, mean = self._mean_loss(hidden_BTD, batch["targets"], NUM_TARGETS)
+        metrics = {"loss": mean}
         if train and self.further is not None:
             parts = self.further(layered_BTD, embedded_BTD, batch["targets"], positions=positions, segments=segments)
+            losses = []
             for distance, part in enumerate(parts, 2):
-                metrics[f"loss_{distance}"] = self._mean_loss(part.hidden * self._logit_scale, part.targets)
-            losses = [metrics[f"loss_{distance}"].mean for distance in range(2, len(parts) + 2)]
+                share, metrics[f"loss_{distance}"] = self._mean_loss(
+                    part.hidden * self._logit_scale, part.targets, f"{NUM_TARGETS}_{distance}"
+                )
+                losses.append(share)
             self.output(AUX_LOSS, self.further.weight * jnp.stack(losses).sum())
         if self._eval_accuracy and not train:
             right_BT = self._logits(hidden_BTD).argmax(axis=-1) == batch["targets"]
             metrics["accuracy"] = _mean(right_BT.astype(jnp.float32), batch["targets"] >= 0)
-        return loss.mean, metrics
+        return loss, metrics
 
     def _loss_by_pieces(
         self, layers: SupportsPiecewiseLoss, embedded_BTD: jax.Array, batch: Mapping[str, jax.Array], *, train: bool
     ) -> tuple[jax.Array, dict[str, Summary]]:
         """The same with layers that go through the batch in pieces: what comes after them goes with them."""
-        number = _number(batch["targets"] >= 0)
+        own = _number(batch["targets"] >= 0)
+        number = self.of_batch(NUM_TARGETS, own)
         call = functional(self._piece)
 
         def tail(
@@ -136,9 +140,9 @@ class CausalLM(Module):
             segments=batch.get("segments"),
         )
         self.absorb(merged(collected, dim=0, num_rows=batch["targets"].shape[0]))
-        metrics = {"loss": Summary(loss, number)}
+        metrics = {"loss": Summary(loss * number / jnp.maximum(own, 1), own)}
         if right is not None:
-            metrics["accuracy"] = Summary(right.sum(), number)
+            metrics["accuracy"] = Summary(right.sum(), own)
         return loss, metrics
 
     def _piece(
@@ -146,14 +150,17 @@ class CausalLM(Module):
     ) -> tuple[jax.Array, jax.Array | None]:
         """A piece's part of the mean loss over ``number`` targets, and of the accuracy."""
         hidden_bTD, counted_bT = self._normed(layered_bTD), targets_bT >= 0
-        loss = _sum(self._losses(hidden_bTD, targets_bT), counted_bT.reshape(-1)) / jnp.maximum(number, 1)
+        loss = _sum(self._losses(hidden_bTD, targets_bT), counted_bT.reshape(-1)) / _positive(number)
         if train or not self._eval_accuracy:
             return loss, None
         right_bT = self._logits(hidden_bTD).argmax(axis=-1) == targets_bT
         return loss, _sum(right_bT.astype(jnp.float32), counted_bT) / jnp.maximum(number, 1)
 
-    def _mean_loss(self, hidden_BTD: jax.Array, targets_BT: jax.Array) -> Summary:
-        return _mean(self._losses(hidden_BTD, targets_BT), (targets_BT >= 0).reshape(-1))
+    def _mean_loss(self, hidden_BTD: jax.Array, targets_BT: jax.Array, number: str) -> tuple[jax.Array, Summary]:
+        """The mean over the batch's targets, whose ``number`` it asks for under this name, and the one over those here."""
+        losses_M, counted_M = self._losses(hidden_BTD, targets_BT), (targets_BT >= 0).reshape(-1)
+        share = _sum(losses_M, counted_M) / _positive(self.of_batch(number, _number(counted_M)))
+        return share, _mean(losses_M, counted_M)
 
     def _losses(self, hidden_BTD: jax.Array, targets_BT: jax.Array) -> jax.Array:
         losses_M, _ = self.cross_entropy(
@@ -215,11 +222,16 @@ class CausalLM(Module):
 def _mean(values: jax.Array, counted: jax.Array) -> Summary:
     """The mean of the values that count, and how many they are."""
     number = _number(counted)
-    return Summary(_sum(values, counted) / jnp.maximum(number, 1), number)
+    return Summary(_sum(values, counted) / _positive(number), number)
 
 
 def _sum(values: jax.Array, counted: jax.Array) -> jax.Array:
     return jnp.where(counted, values, 0.0).sum()
+
+
+def _positive(number: jax.Array) -> jax.Array:
+    """To divide a sum by that is zero where the number is; a mean of numbers may be less than 1."""
+    return jnp.maximum(number, 1e-30)
 
 
 def _number(counted: jax.Array) -> jax.Array:

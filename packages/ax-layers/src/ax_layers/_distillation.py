@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from ax_config import REQUIRED, Buildable
 
+from ._as_model import NUM_TARGETS
 from ._context import Summary
 from ._functional import functional
 from ._module import Module, scoped
@@ -80,18 +81,21 @@ class Distillation(Module):
 
         counted_BT = batch["targets"] >= 0
         number = counted_BT.sum(dtype=jnp.int32).astype(jnp.float32)
+        of_batch = self.of_batch(NUM_TARGETS, number)
 
-        def mean(values_BT: jax.Array) -> jax.Array:
-            return jnp.where(counted_BT, values_BT, 0.0).sum() / jnp.maximum(number, 1)
+        def total(values_BT: jax.Array) -> jax.Array:
+            return jnp.where(counted_BT, values_BT, 0.0).sum()
 
         is_target = jnp.arange(student_BTV.shape[-1])[None, None] == batch["targets"][..., None]
         log_p = jax.nn.log_softmax(student_BTV, axis=-1)
-        loss = mean(-jnp.where(is_target, log_p, 0.0).sum(axis=-1))
+        loss = total(-jnp.where(is_target, log_p, 0.0).sum(axis=-1))
         soft = jax.nn.log_softmax(student_BTV / self._temperature, axis=-1)
         wanted = jax.nn.log_softmax(teacher_BTV / self._temperature, axis=-1)
-        divergence = mean((jnp.exp(wanted) * (wanted - soft)).sum(axis=-1))
-        total = (1 - self._weight) * loss + self._weight * self._temperature**2 * divergence
-        return total, {"loss": Summary(loss, number), "divergence": Summary(divergence, number)}
+        divergence = total((jnp.exp(wanted) * (wanted - soft)).sum(axis=-1))
+        both = (1 - self._weight) * loss + self._weight * self._temperature**2 * divergence
+        metrics = {"loss": Summary(loss / jnp.maximum(number, 1), number)}
+        metrics["divergence"] = Summary(divergence / jnp.maximum(number, 1), number)
+        return both / jnp.maximum(of_batch, 1e-30), metrics
 
     def init_cache(self, batch_size: int, max_length: int, /) -> LMCache:
         """The student's."""

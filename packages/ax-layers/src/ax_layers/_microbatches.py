@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from ._as_model import AUX_LOSS
+from ._as_model import AUX_LOSS, is_of_batch
 from ._context import Collected, Summary
 
 
@@ -32,8 +32,8 @@ def joined(x: jax.Array, /) -> jax.Array:
 def merged(collected: Collected, /, *, dim: int, num_rows: int) -> Collected:
     """What was collected of each microbatch, stacked along ``dim``, as of the whole batch of ``num_rows``.
 
-    Weights of summaries add up; auxiliary losses and the next values of states are means, as with batches that
-    follow one another. Of a state that is no float the last microbatch's value stays. Other outputs stay stacked; what calls
+    Weights of summaries add up; auxiliary losses, statistics of the batch and the next values of states are means, as with batches
+    that follow one another. Of a state that is no float the last microbatch's value stays. Other outputs stay stacked; what calls
     returned is joined again, if it has rows.
     """
 
@@ -52,7 +52,10 @@ def merged(collected: Collected, /, *, dim: int, num_rows: int) -> Collected:
 
     return Collected(
         {name: summary(each) for name, each in collected.summaries.items()},
-        {name: mean(each) if is_aux_loss(name) else each for name, each in collected.outputs.items()},
+        {
+            name: mean(each) if is_aux_loss(name) or is_of_batch(name) else each
+            for name, each in collected.outputs.items()
+        },
         {name: mean(each) for name, each in collected.updates.items()},
         {name: rows(each) for name, each in collected.results.items()},
     )

@@ -35,6 +35,9 @@ from ._context import Collected, Context, ContextError, RandomKey, Summary, curr
 from ._param_spec import ParamSpec, SpecTree
 from .protocols import ArrayTree, Axes, Sharder, SupportsPaths
 
+OF_BATCH = "of_batch:"
+"""What the names begin with of outputs that are statistics of a batch, and of parameters that tell them (``Module.of_batch``)."""
+
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
 P = TypingParamSpec("P")
@@ -244,6 +247,21 @@ class Module:
         """Hand out ``value`` besides what the call returns. Outputs named "aux_loss" are added to the loss."""
         context = self._context(f"outputs {name!r}")
         context.write(context.collected.outputs, name, value)
+
+    def of_batch(self, name: str, value: jax.Array, /) -> jax.Array:
+        """``value``, which sums over the rows that there are, as it is of the batch that they may be a part of; without a gradient.
+
+        A training step that goes through a batch in parts, and has gone through it before to know, tells the mean over the parts
+        (see ``ModuleModel.batch_statistics``); else it is ``value`` itself, float32.
+        """
+        context = self._context(f"asks what {name!r} is of the batch")
+        value = jax.lax.stop_gradient(value.astype(jnp.float32))
+        context.write(context.collected.outputs, OF_BATCH + name, value)
+        whole = context.params.get(OF_BATCH + name)
+        if whole is None:
+            return value
+        assert not isinstance(whole, Mapping), f"{name!r} is told, not a child"
+        return whole
 
     def update(self, name: str, value: jax.Array, /) -> None:
         """Hand out the next value of a parameter that is a state: it is assigned, not learnt."""

@@ -107,7 +107,7 @@ class TopKRouter(Module):
         tokens_BTK = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32)[None, :, None], experts_BTK.shape)
         routing = Routing(*(x.reshape(num_batch, -1) for x in (tokens_BTK, experts_BTK, weights_BTK * cfg.scale)))
 
-        load_E = expert_load(routing, num_experts=cfg.num_experts)
+        load_E = self.of_batch("load", expert_load(routing, num_experts=cfg.num_experts))
         if self.bias is not None:
             self.bias.observe(load_E)
         hand_out_losses(self, self.losses, logits_BTE, scores_BTE, load_E)
