@@ -174,8 +174,17 @@ from ax_runtime.protocols import Job, Stop
 from ax_runtime.tensorboard import TensorBoardSink
 from ax_runtime.testing import StopAfter
 from ax_runtime.wandb import WandbSink
-from ax_trainer import ProfilerWindows, Result
+from ax_trainer import (
+    LossScale,
+    ParameterAverage,
+    ProfilerWindows,
+    Result,
+    ScheduleFree,
+    SkipNonFinite,
+    SkipSpikes,
+)
 from ax_trainer.protocols import (
+    Averaging,
     BatchSource,
     Checkpointer,
     Hook,
@@ -184,10 +193,15 @@ from ax_trainer.protocols import (
     Optimizer,
     Params,
     Partitioner,
+    SkipRule,
     Spec,
     StopSignal,
+    SupportsBatchStatistics,
     SupportsCompilerOptions,
     SupportsEpochs,
+    SupportsFanIn,
+    SupportsFirstValues,
+    SupportsFreezing,
     SupportsLastStep,
     SupportsOptimizerShardings,
     SupportsOrigins,
@@ -622,11 +636,20 @@ SUPPORT_STATE_UPDATES: Built[SupportsStateUpdates[Any, Any]] = {
     "ax_layers.as_model(CausalLM), experts": _states(small.moe_model),
 }
 
+SUPPORT_BATCH_STATISTICS: Built[SupportsBatchStatistics[Any, Any, Any]] = {
+    "ax_layers.as_model(CausalLM)": lambda: small.lm_model(),
+    "ax_layers.as_model(CausalLM), experts": lambda: small.balanced_model(),
+}
+
 SPECS: Mapping[str, Spec] = {
     "ax_layers.ParamSpec": small.PARAM_SPEC,
 }
 
 SUPPORT_TRAINABLE: Mapping[str, SupportsTrainable] = {
+    "ax_layers.ParamSpec": small.PARAM_SPEC,
+}
+
+SUPPORT_FAN_IN: Mapping[str, SupportsFanIn] = {
     "ax_layers.ParamSpec": small.PARAM_SPEC,
 }
 
@@ -691,6 +714,25 @@ OPTIMIZERS: Built[Optimizer] = {
 
 SUPPORT_SPECS: Built[SupportsSpecs] = {
     "ax_trainer.Learner": lambda: small.learner().build(),
+}
+
+SUPPORT_FREEZING: Built[SupportsFreezing] = {
+    "ax_trainer.Learner": lambda: small.learner().build().for_specs(BigramModel().specs()),
+}
+
+SUPPORT_FIRST_VALUES: Built[SupportsFirstValues] = {
+    "ax_trainer.Learner": lambda: small.learner().build().for_specs(BigramModel().specs()),
+}
+
+SKIP_RULES: Built[SkipRule] = {
+    "ax_trainer.SkipNonFinite": lambda: SkipNonFinite.Config().build(),
+    "ax_trainer.SkipSpikes": lambda: SkipSpikes.Config(warm_up=1).build(),
+    "ax_trainer.LossScale": lambda: LossScale.Config().build(),
+}
+
+AVERAGINGS: Built[Averaging] = {
+    "ax_trainer.ParameterAverage": lambda: ParameterAverage.Config().build(),
+    "ax_trainer.ScheduleFree": lambda: ScheduleFree.Config().build(),
 }
 
 STOP_SIGNALS: Built[StopSignal] = STOPS

@@ -111,11 +111,11 @@ def lm_model() -> ModuleModel:
     return as_model(lm().build(vocab_size=VOCAB_SIZE))
 
 
-def moe() -> MoE.Config:
+def moe(*, noise: bool = True) -> MoE.Config:
     """Eight experts, in balance by a loss and by a state."""
     router = TopKRouter.Config(
         top_k=2,
-        noise=NoisyGating.Config(),
+        noise=NoisyGating.Config() if noise else None,
         bias=BalancingBias.Config(),
         losses={"load_balance": partial_for(load_balance_loss)},
     )
@@ -125,6 +125,11 @@ def moe() -> MoE.Config:
 def moe_model() -> ModuleModel:
     """The model with experts in the place of its feed-forwards, for a training loop."""
     return as_model(replace(lm(), role("ffn"), moe()).build(vocab_size=VOCAB_SIZE))
+
+
+def balanced_model() -> ModuleModel:
+    """The same without noise, so that the same rows give the same loss."""
+    return as_model(replace(lm(), role("ffn"), moe(noise=False)).build(vocab_size=VOCAB_SIZE))
 
 
 def lm_decoder() -> tuple[ModuleDecoder, ArrayTree]:

@@ -98,7 +98,7 @@ def test_parts_give_the_gradients_of_the_whole(name: str, num_microbatches: int)
     got, new_states, new_metrics = _step(name, num_microbatches, exact=True)
     assert got.keys() == want.keys()
     for path, gradient in want.items():
-        assert np.linalg.norm(got[path] - gradient) <= 1e-6 * max(1, np.linalg.norm(gradient)), path
+        assert np.linalg.norm(got[path] - gradient) <= 1e-6 * max(1.0, float(np.linalg.norm(gradient))), path
     for path, value in states.items():
         np.testing.assert_allclose(new_states[path], value, rtol=1e-6, atol=1e-7, err_msg=path)
     for metric in {"loss", "grad_norm", "aux_loss"} & metrics.keys():

@@ -21,7 +21,7 @@ from ax_inference.testing import check_decoder
 from ax_input import Packing, Rows
 from ax_input.testing import check_batch_stream, check_source, check_token_documents, check_tokenizer
 from ax_layers import AllToAll, GatedExperts, Module, functional
-from ax_layers.protocols import OutputHead, Routing
+from ax_layers.protocols import ArrayTree, OutputHead, Routing
 from ax_layers.testing import (
     check_attention_fn,
     check_attention_options,
@@ -39,12 +39,17 @@ from ax_mesh import Mesh
 from ax_mesh.testing import check_has_axes
 from ax_runtime.agent import StopOnSignals, read_jsonl
 from ax_runtime.testing import check_job
-from ax_trainer import Trainer, init_state, train_step
+from ax_trainer import Trainer, averaged, init_state, train_step
 from ax_trainer.protocols import (
     Hook,
+    Model,
     Optimizer,
     StopSignal,
+    SupportsBatchStatistics,
     SupportsEpochs,
+    SupportsFanIn,
+    SupportsFirstValues,
+    SupportsFreezing,
     SupportsLastStep,
     SupportsOrigins,
     SupportsSpecs,
@@ -60,10 +65,12 @@ from ax_trainer.testing import (
     SingleDevice,
     bigram_batches,
     check_batch_source,
+    check_batch_statistics,
     check_checkpointer,
     check_model,
     check_partitioner,
     check_sink,
+    check_skip_rule,
     check_state_updates,
 )
 
@@ -634,6 +641,42 @@ def train(optimizer: Optimizer, *, hooks: Sequence[Hook] = (), stop: StopSignal 
         stop=stop,
     ).run()
     return sink
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_BATCH_STATISTICS)
+def test_supports_batch_statistics(name: str) -> None:
+    model = fits.SUPPORT_BATCH_STATISTICS[name]()
+    assert isinstance(model, SupportsBatchStatistics)
+    check_batch_statistics(cast("Model[ArrayTree]", model), small.batch())
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_FAN_IN)
+def test_supports_fan_in(name: str) -> None:
+    assert isinstance(fits.SUPPORT_FAN_IN[name], SupportsFanIn)
+
+
+@pytest.mark.parametrize("name", fits.SKIP_RULES)
+def test_skip_rule(name: str) -> None:
+    check_skip_rule(fits.SKIP_RULES[name]())
+
+
+@pytest.mark.parametrize("name", fits.AVERAGINGS)
+def test_averaging(name: str) -> None:
+    optimizer = fits.AVERAGINGS[name]().around(optax.sgd(0.1), optax.constant_schedule(0.1))
+    model, place = BigramModel(), SingleDevice()
+    state = init_state(model, optimizer, place, seed=0)
+    for name, average in averaged(state).items():
+        np.testing.assert_allclose(average, state.params[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_FREEZING)
+def test_supports_freezing_and_first_values(name: str) -> None:
+    optimizer, params = fits.SUPPORT_FREEZING[name](), BigramModel().init(jax.random.key(0))
+    assert isinstance(optimizer, SupportsFreezing)
+    assert not optimizer.frozen_parameters
+    first = fits.SUPPORT_FIRST_VALUES[name]()
+    assert isinstance(first, SupportsFirstValues)
+    assert first.first_values(params).keys() == params.keys()
 
 
 @pytest.mark.parametrize("name", fits.OPTIMIZERS)

@@ -23,14 +23,6 @@ from ._state import TrainState, shardings_of
 from .protocols import Optimizer, Params
 
 
-class Averaging(Protocol):
-    """A way to average parameters, around an optimizer."""
-
-    def around(self, optimizer: Optimizer, schedule: Schedule, /) -> Optimizer:
-        """An optimizer whose state ``averaged`` knows; ``schedule`` is ``optimizer``'s learning rate."""
-        ...
-
-
 class AverageState(NamedTuple):
     """Of an optimizer whose parameters are averaged."""
 

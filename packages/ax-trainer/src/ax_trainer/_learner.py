@@ -12,19 +12,21 @@ and steps are skipped. What isn't configured isn't there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import ax_config
 import jax
 from ax_config import Buildable, field
 
-from ._average import Averaging
 from ._groups import DEFAULT, ParameterGroup, assigned, path_of
 from ._learning_rate import Schedule, scale_by_learning_rate
 from ._rules import Rule, adam, made
 from ._skipping import skipping
 from ._widths import Factors, WidthScaling, scaled
-from .protocols import Optimizer, SkipRule, Spec, SupportsWeightDecay
+from .protocols import Averaging, Optimizer, SkipRule, Spec, SupportsWeightDecay
+
+if TYPE_CHECKING:
+    from ._learning import Learning
 
 
 class Learner:
@@ -55,7 +57,7 @@ class Learner:
     def __init__(self, cfg: Config, /) -> None:
         self.cfg = cfg
 
-    def for_specs(self, specs: object, /) -> Optimizer:
+    def for_specs(self, specs: object, /) -> Learning:
         """The ``optax.GradientTransformationExtraArgs`` for parameters of these specs; it ``SupportsFreezing`` and ``SupportsFirstValues``.
 
         Raises:

@@ -6,7 +6,7 @@ or as the model's own type ``Params``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -192,6 +192,14 @@ class SkipRule(Protocol):
 
     def judge(self, state: object, /, *, loss: jax.Array, grad_norm: jax.Array) -> tuple[jax.Array, object]:
         """Whether this step is to be skipped, a scalar bool, and what it remembers next."""
+        ...
+
+
+class Averaging(Protocol):
+    """A way to average parameters over steps, around an optimizer."""
+
+    def around(self, optimizer: Optimizer, schedule: Callable[[jax.Array], jax.Array], /) -> Optimizer:
+        """One whose state ``ax_trainer.averaged`` knows; ``schedule`` is the learning rate of ``optimizer`` by its updates."""
         ...
 
 

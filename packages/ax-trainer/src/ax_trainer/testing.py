@@ -34,7 +34,9 @@ from .protocols import (
     Model,
     Params,
     Partitioner,
+    SkipRule,
     Spec,
+    SupportsBatchStatistics,
     SupportsEpochs,
     SupportsLastStep,
     SupportsOrigins,
@@ -123,6 +125,49 @@ def check_state_updates(model: Model[Params], batch: HostBatch) -> tuple[str, ..
         if not np.array_equal(leaf, old):
             changed.append(_path(path))
     return tuple(changed)
+
+
+def check_batch_statistics(model: Model[Params], batch: HostBatch, *, num_parts: int = 2) -> None:
+    """A model that ``SupportsBatchStatistics``: losses of parts of a batch, told of all of it, and their gradients, are the batch's.
+
+    Of rows that can be dealt out to ``num_parts`` equal parts, and a model without dropout.
+    """
+    assert isinstance(model, SupportsBatchStatistics), f"{type(model).__qualname__} lacks batch_statistics()"
+    key, params = jax.random.key(0), jax.jit(model.init)(jax.random.key(0))
+    whole = {name: jnp.asarray(array) for name, array in batch.items()}
+    parts = [{name: array[part::num_parts] for name, array in whole.items()} for part in range(num_parts)]
+    collect = jax.jit(lambda params, part: model.batch_statistics(params, part, key=key))
+    statistics = jax.tree.map(lambda *each: sum(each) / num_parts, *(collect(params, part) for part in parts))
+    evaluate = jax.jit(
+        jax.value_and_grad(
+            lambda params, part, told: model.loss_and_updates_of_part(params, part, told, key=key)[0], allow_int=True
+        )
+    )
+    shares = [evaluate(params, part, statistics) for part in parts]
+    want = jax.jit(
+        jax.value_and_grad(lambda params: model.loss(params, whole, key=key, train=True)[0], allow_int=True)
+    )(params)
+    got = jax.tree.map(lambda *each: np.mean([np.asarray(x, np.float32) for x in each], axis=0), *shares)
+    leaves = zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True)
+    for (path, mean), of_whole in leaves:
+        error = np.abs(mean - np.asarray(of_whole, np.float32)).max(initial=0)
+        assert error <= 1e-5 * max(1.0, float(np.abs(mean).max(initial=0))), (
+            f"{_path(path[1:]) or 'the loss'}: the mean over the parts must be that of the whole batch, but is off by {error}"
+        )
+
+
+def check_skip_rule(rule: SkipRule) -> None:
+    """A skip rule judges by a scalar bool, purely, and remembers arrays of the same shapes and types."""
+    state = jax.jit(rule.init)()
+    judge = jax.jit(lambda state, loss, norm: rule.judge(state, loss=loss, grad_norm=norm))
+    for loss, norm in ((1.0, 2.0), (np.nan, np.inf), (1.0, 1e30)):
+        skips, after = judge(state, jnp.float32(loss), jnp.float32(norm))
+        assert (skips.shape, skips.dtype) == ((), jnp.bool_), f"judge() must say a scalar bool, but said {skips!r}"
+        _assert_congruent("what judge() remembers", after, state)
+        for new, old in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
+            assert (new.shape, new.dtype) == (old.shape, old.dtype), f"{old!r} must stay so, but becomes {new!r}"
+        _assert_same("judge() called again", judge(state, jnp.float32(loss), jnp.float32(norm)), (skips, after))
+        state = after
 
 
 def check_partitioner(partitioner: Partitioner, specs: object, batch: HostBatch) -> None:
