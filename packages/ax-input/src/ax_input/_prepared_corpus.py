@@ -64,6 +64,8 @@ class PreparedCorpus:
         }
         self._files: dict[int, ArrayRecordFile] = {}
         self._dtypes = {name: np.dtype(dtype) for name, dtype in self.manifest["arrays"].items()}
+        self._itemsize = sum(dtype.itemsize for dtype in self._dtypes.values())
+        self._pieces = self._index["pieces"]
         self._ends = list(itertools.accumulate(shard["documents"] for shard in self.manifest["shards"]))
 
     def __len__(self) -> int:
@@ -78,26 +80,30 @@ class PreparedCorpus:
     def part(self, index: int, begin: int, end: int, /) -> Mapping[str, np.ndarray]:
         """The arrays of a document from ``begin`` to ``end``; only the pieces that hold them are read."""
         shard = bisect.bisect_right(self._ends, index)
-        first, last = begin // PIECE, -(-end // PIECE)
-        start = int(self._index["pieces"][index])
-        pieces = [self._arrays(record) for record in self._shard(shard).read(range(start + first, start + last))]
-        arrays = {}
-        for name, dtype in self._dtypes.items():
-            joined = (
-                pieces[0][name]
-                if len(pieces) == 1
-                else np.concatenate([np.empty(0, dtype), *(p[name] for p in pieces)])
-            )
-            arrays[name] = joined[begin - first * PIECE : end - first * PIECE]
-        return {**arrays, "tokens": arrays["tokens"].astype(np.int32)}
+        file = self._files.get(shard) or self._open(shard)
+        start = int(self._pieces[index])
+        first = begin // PIECE
+        found = [
+            self._arrays(file[start + piece], max(begin - piece * PIECE, 0), end - piece * PIECE)
+            for piece in range(first, -(-end // PIECE))
+        ]
+        if len(found) == 1:
+            return found[0]
+        nothing = {"tokens": np.empty(0, np.int32)}
+        return {
+            name: np.concatenate([nothing.get(name, np.empty(0, dtype)), *(arrays[name] for arrays in found)])
+            for name, dtype in self._dtypes.items()
+        }
 
-    def _arrays(self, record: bytes) -> dict[str, np.ndarray]:
-        length = len(record) // sum(dtype.itemsize for dtype in self._dtypes.values())
+    def _arrays(self, record: bytes, begin: int, end: int) -> dict[str, np.ndarray]:
+        """The arrays in a piece, from ``begin`` to ``end`` or its end."""
+        length = len(record) // self._itemsize
         arrays: dict[str, np.ndarray] = {}
         start = 0
         for name, dtype in self._dtypes.items():
-            arrays[name] = np.frombuffer(record, dtype, length, start)
+            arrays[name] = np.frombuffer(record, dtype, length, start)[begin:end]
             start += length * dtype.itemsize
+        arrays["tokens"] = arrays["tokens"].astype(np.int32)
         return arrays
 
     @property
@@ -142,9 +148,8 @@ class PreparedCorpus:
     def __reduce__(self) -> tuple[type[PreparedCorpus], tuple[Path]]:
         return type(self), (self.folder,)  # what is mapped into memory doesn't travel
 
-    def _shard(self, shard: int) -> ArrayRecordFile:
-        if shard not in self._files:
-            self._files[shard] = ArrayRecordFile(self.folder / self.manifest["shards"][shard]["file"])
+    def _open(self, shard: int) -> ArrayRecordFile:
+        self._files[shard] = ArrayRecordFile(self.folder / self.manifest["shards"][shard]["file"])
         return self._files[shard]
 
 
