@@ -24,6 +24,7 @@ from ._permutation import key_of, permute
 from ._rows import Rows
 
 DEFAULT_BLOCK_ROWS = 1_000
+_AT_ONCE = 64
 
 
 class Span(NamedTuple):
@@ -53,6 +54,15 @@ class _Place(NamedTuple):
     epochs: np.ndarray
     rows: np.ndarray
     where: np.ndarray
+
+
+class _Window(NamedTuple):
+    """Of some batches from ``first`` on, ``[N, B]`` each: the sources of their rows (as the mixing counts them), epochs, and rows there."""
+
+    first: int
+    sources: np.ndarray
+    epochs: np.ndarray
+    rows: np.ndarray
 
 
 @final
@@ -93,6 +103,9 @@ class Ledger:
         if not phases:
             phases = phases_by_size({name: len(rows) for name, rows in sources.items()})
         self._mixing = Mixing(list(sources), phases, batch_size=batch_size, block_rows=block_rows, seed=seed)
+        nothing = np.empty((0, 0), np.int64)
+        self._window = _Window(-1, nothing, nothing, nothing)
+        """The batches last dealt and those around: whoever reads them in order finds most of the work done."""
         self._skip = _merged(skip)
         self._removed = [0, *itertools.accumulate(end - begin for begin, end in self._skip)]
         """How many batches the first ranges leave out together."""
@@ -160,18 +173,31 @@ class Ledger:
 
     def _places(self, batch: int, rows: slice) -> Iterator[_Place]:
         """The ``rows`` of a batch, by source."""
-        sources_B, nth_B = (values[rows] for values in self._mixing.rows(batch))
+        first = batch - batch % _AT_ONCE
+        if self._window.first != first:
+            self._window = self._dealt(first)
+        sources_B, epochs_B, rows_B = (values[batch - first, rows] for values in self._window[1:])
         for i in np.unique(sources_B).tolist():
-            name = self._mixing.sources[i]
             where = np.flatnonzero(sources_B == i)
+            yield _Place(self._mixing.sources[i], epochs_B[where], rows_B[where], where)
+
+    def _dealt(self, first: int) -> _Window:
+        """What is in the batches from ``first`` on: as many at once as cost hardly more than one."""
+        each = [self._mixing.rows(first + i) for i in range(_AT_ONCE)]
+        sources_NB, nth_NB = (np.stack(values) for values in zip(*each, strict=True))
+        epochs_NB, rows_NB = np.empty_like(nth_NB), np.empty_like(nth_NB)
+        for i in np.unique(sources_NB).tolist():
+            name = self._mixing.sources[i]
+            of_source = sources_NB == i
             size = len(self.sources[name])
-            epochs, places = np.divmod(nth_B[where], size)
+            epochs, places = np.divmod(nth_NB[of_source], size)
             if self._shuffle:
                 for epoch in np.unique(epochs).tolist():
                     within = epochs == epoch
                     key = key_of("order", self._seed, name, epoch)
                     places[within] = permute(places[within], size=size, key=key)
-            yield _Place(name, epochs, places, where)
+            epochs_NB[of_source], rows_NB[of_source] = epochs, places
+        return _Window(first, sources_NB, epochs_NB, rows_NB)
 
 
 def _check_sources(sources: Mapping[str, Rows], batch_size: int) -> None:
