@@ -39,6 +39,9 @@ class Asking:
             (self._folder / "profile-now").touch()
 
 
+@pytest.mark.filterwarnings(
+    "ignore:builtin type event_stats has no __module__ attribute:DeprecationWarning"
+)  # jaxlib's
 def test_windows_by_config_by_signal_and_by_file(tmp_path: Path) -> None:
     cfg = ProfilerWindows.Config(windows=((1, 2), (18, 40)), num_steps=1)
     before = signal.getsignal(signal.SIGUSR2)
