@@ -131,7 +131,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 PREAMBLE = """
-import os, sys, time
+import multiprocessing, time
 import numpy as np
 from ax_input import BatchStream, Ledger, MemoryDocuments, Packing, ReadAhead, Rows, StalledError
 
@@ -158,51 +158,41 @@ def stream(documents, **read_ahead):
 """
 
 
-def test_workers_give_the_same_batches(tmp_path: Path) -> None:
+def test_workers(tmp_path: Path) -> None:
+    """They give what a thread gives. One that hangs is named and killed, and one may go on after the batch that it hung at."""
     script = """
-if __name__ == "__main__":
-    alone, shared = stream(Documents()), stream(Documents(), num_workers=2)
-    for _ in range(2):
-        for _ in range(7):
-            a, b = next(alone), next(shared)
-            assert all(np.array_equal(a[name], b[name]) for name in a)
-            assert alone.get_state() == shared.get_state()
-        shared.set_state(alone.get_state())
-    shared.close()
-    import multiprocessing
-    assert not multiprocessing.active_children()
-    print("the same")
-"""
-    assert run(script, tmp_path).stdout.strip() == "the same"
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
-
-def test_a_worker_that_hangs_is_named(tmp_path: Path) -> None:
-    script = """
 if __name__ == "__main__":
     documents = Documents()
     documents.hangs_at = 12  # in batch 3, which worker 1 of 2 reads
-    batches = stream(documents, num_workers=2, deadline_seconds=8.0)
+    alone, shared = stream(Documents()), stream(documents, num_workers=2, deadline_seconds=3.0)
     for _ in range(3):
-        next(batches)
+        assert same(next(alone), next(shared))
+        assert alone.get_state() == shared.get_state()
+    state = shared.get_state()
     start = time.monotonic()
     try:
-        next(batches)
+        next(shared)
     except StalledError as error:
         print(error)
-        print("after", time.monotonic() - start)
-    start = time.monotonic()
-    batches.close()
-    print("closed after", time.monotonic() - start)
+    print("after", time.monotonic() - start)
+    assert shared.get_state() == state
+    assert not multiprocessing.active_children()
+    next(alone)
+    shared.set_state(alone.get_state())
+    for _ in range(5):
+        assert same(next(alone), next(shared))
+    shared.close()
+    assert not multiprocessing.active_children()
 """
-    start = time.monotonic()
     result = run(script, tmp_path)
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("batch 3 didn't come within 8 s. Worker 1 of 2 (process ")
+    assert lines[0].startswith("batch 3 didn't come within 3 s. Worker 1 of 2 (process ")
     assert lines[1].endswith("(most recent call first):")
     assert lines[2].endswith("in wait_for_a_disk_that_is_gone")
     assert not any("grain" in line for line in lines)
     assert "  row 0: text: corpus/12.txt, document 12, tokens 0 to 32, epoch 0" in lines
-    assert float(lines[-2].split()[-1]) < 20
-    assert float(lines[-1].split()[-1]) < 20
-    assert time.monotonic() - start < 80
+    assert 3 <= float(lines[-1].split()[-1]) < 30
     assert "Traceback" not in result.stderr

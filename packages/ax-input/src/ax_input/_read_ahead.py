@@ -33,7 +33,8 @@ from .protocols import Source
 
 Arrays = Mapping[str, np.ndarray]
 
-_CLOSING_SECONDS = 30.0
+_STARTING_SECONDS = 60.0  # for a worker process to start, before the first item that it reads
+_CLOSING_SECONDS = 5.0
 _PARTS_TOLD = 8
 _SHARED_BYTES = 2**20
 
@@ -145,8 +146,9 @@ class Reader:
         Raises:
             StalledError: It didn't come in time.
         """
+        starting = self._next_item < self._cfg.num_workers
         try:
-            arrays, error = self._ready.get(timeout=self._cfg.deadline_seconds)
+            arrays, error = self._ready.get(timeout=self._cfg.deadline_seconds + starting * _STARTING_SECONDS)
         except queue.Empty:
             self._stalled = True
             raise StalledError(what, self._cfg.deadline_seconds, *self._standing(), parts()) from None
@@ -158,15 +160,15 @@ class Reader:
         return arrays
 
     def close(self) -> None:
-        """Stop reading. After a stall, worker processes in the middle of a read are killed; a thread is left behind."""
-        if self._stalled and self._notes is not None:
-            hanging = {self._process(note) for note in self._notes.iterdir()}
-            for child in multiprocessing.active_children():
-                if child.pid in hanging:
-                    child.kill()
-        left_behind = self._stalled and self._notes is None
+        """Stop reading. A worker process that is in the middle of a read, and stays there, is killed; a thread is left behind."""
         self._finalizer.detach()
-        _end(self._ready, self._ended, self._thread, 0.0 if left_behind else _CLOSING_SECONDS)
+        _end(self._ready, self._ended, self._thread, 0.0 if self._stalled else _CLOSING_SECONDS)
+        if self._thread.is_alive() and self._notes is not None:
+            reading = {self._process(note) for note in self._notes.iterdir()}
+            for child in multiprocessing.active_children():
+                if child.pid in reading:
+                    child.kill()
+            self._thread.join(_CLOSING_SECONDS)
 
     def _standing(self) -> tuple[str, str]:
         """Who reads the next item, and where that stands."""

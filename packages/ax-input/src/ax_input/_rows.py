@@ -60,6 +60,7 @@ class Rows:
         self._lengths = documents.lengths
         self._part = documents.part if isinstance(documents, SupportsParts) else _whole(documents)
         self._eos_id = eos_id
+        self._positions = np.arange(seq_length, dtype=np.int32)
 
     @property
     def identity(self) -> dict[str, object]:
@@ -88,7 +89,7 @@ class Rows:
                 places = slice(offset, offset + end - begin)
                 self._fill(tokens_BT[b, places], targets_BT[b, places], document, begin, end)
                 segments_BT[b, places] = segment
-                positions_BT[b, places] = np.arange(end - begin)
+                positions_BT[b, places] = self._positions[: end - begin]
         arrays = {"tokens": tokens_BT, "targets": targets_BT, "segments": segments_BT, "positions": positions_BT}
         return {name: arrays[name] for name in self.array_names}
 
