@@ -13,6 +13,7 @@ import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pytest
 from ax_config import Buildable, config_for
 from ax_trainer import (
+    SOAP,
     Compact,
     Learner,
     Muon,
@@ -68,6 +69,7 @@ LEARNERS: Mapping[str, Learner.Config] = {
     "adafactor": learner(ADAFACTOR, 3e-2),
     "lion": learner(config_for(optax.scale_by_lion)(), 1e-2),
     "muon": learner(Muon.Config(others_axes=()), 0.1),
+    "soap": learner(SOAP.Config(others_axes=(), refresh_every=2), 3e-2),
     "schedule-free": learner(config_for(optax.scale_by_adam)(b1=0.0, b2=0.95), 3e-2).clone(
         average=ScheduleFree.Config()
     ),
@@ -98,7 +100,7 @@ def trained(name: str, *, sharded: bool) -> tuple[list[float], TrainState[Bigram
 
 
 @pytest.mark.parametrize(
-    "name", ["adafactor", "lion", "muon", "schedule-free", "averaged", "int8", "bfloat16 on the host"]
+    "name", ["adafactor", "lion", "muon", "soap", "schedule-free", "averaged", "int8", "bfloat16 on the host"]
 )
 def test_eight_devices_learn(name: str) -> None:
     losses, state = trained(name, sharded=True)
@@ -126,7 +128,9 @@ def held(name: str, *, sharded: bool) -> int:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_what_is_kept_is_split(name: str) -> None:
-    assert held(name, sharded=True) < (0.6 if name in ("adafactor", "int8") else 0.2) * held(name, sharded=False)
+    assert held(name, sharded=True) < (0.6 if name in ("adafactor", "int8", "soap") else 0.2) * held(
+        name, sharded=False
+    )
 
 
 def test_less_is_kept() -> None:

@@ -7,11 +7,13 @@ embed, heads, head_dim]`` is a stack of matrices from "embed" to heads and their
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
 
 import jax
 
-from .protocols import Spec, SupportsFanIn
+from ._groups import path_of
+from .protocols import Optimizer, Spec, SupportsFanIn
 
 
 class MatrixDims(NamedTuple):
@@ -52,3 +54,23 @@ def matrix_dims(spec: Spec, *, stacking_axes: tuple[str, ...]) -> MatrixDims | N
         inputs = [dim for dim in others if dim - len(spec.shape) in spec.fan_in]
     outputs = [dim for dim in others if dim not in inputs]
     return MatrixDims(stacked, tuple(inputs), tuple(outputs)) if inputs and outputs else None
+
+
+def for_matrices(
+    specs: object,
+    *,
+    rule: Callable[[Mapping[str, MatrixDims]], Optimizer],
+    others: Optimizer,
+    others_axes: tuple[str, ...],
+    stacking_axes: tuple[str, ...],
+) -> Optimizer:
+    """``rule``, told the matrices by path, for those; ``others`` for all else, and for what has one of the ``others_axes``."""
+    import optax  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
+
+    found: dict[str, MatrixDims] = {}
+    for path, spec in jax.tree_util.tree_leaves_with_path(specs):
+        dims = matrix_dims(spec, stacking_axes=stacking_axes)
+        if dims is not None and not set(spec.axes) & set(others_axes):
+            found[path_of(path)] = dims
+    labels = jax.tree_util.tree_map_with_path(lambda path, _: "matrices" if path_of(path) in found else "others", specs)
+    return cast("Optimizer", optax.partition({"matrices": rule(found), "others": others}, labels))

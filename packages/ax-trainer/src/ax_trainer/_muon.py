@@ -8,6 +8,7 @@ embeddings and heads of a vocabulary are the other rule's.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import cast
 
 import ax_config
@@ -15,9 +16,9 @@ import jax
 from ax_config import field
 
 from ._groups import path_of
-from ._matrices import MatrixDims, matrix_dims
+from ._matrices import MatrixDims, for_matrices
 from ._rules import Rule, adam, made
-from .protocols import Optimizer, Spec
+from .protocols import Optimizer
 
 
 class Muon:
@@ -48,24 +49,31 @@ class Muon:
 
     def for_specs(self, specs: object, /) -> Optimizer:
         """The optimizer for parameters of these specs."""
+        cfg = self.cfg
+        return for_matrices(
+            specs,
+            rule=self._rule,
+            others=made(cfg.others, specs),
+            others_axes=cfg.others_axes,
+            stacking_axes=cfg.stacking_axes,
+        )
+
+    def _rule(self, matrices: Mapping[str, MatrixDims]) -> Optimizer:
         import optax.contrib  # type: ignore[import-untyped]  # it ships no py.typed; imported late for start-up time
 
         cfg = self.cfg
-        dims = {path_of(path): self._dims(spec) for path, spec in jax.tree_util.tree_leaves_with_path(specs)}
 
         def numbers(tree: object) -> object:
             def of_one(path: tuple[object, ...], _: object) -> optax.contrib.MuonDimensionNumbers:
-                found = dims[path_of(path)]
-                assert found is not None, "others aren't for Muon"
-                return optax.contrib.MuonDimensionNumbers(found.inputs, found.outputs)
+                dims = matrices[path_of(path)]
+                return optax.contrib.MuonDimensionNumbers(dims.inputs, dims.outputs)
 
             return jax.tree_util.tree_map_with_path(of_one, tree)
 
         def sized(tree: object, _: object = None) -> object:
             def of_one(path: tuple[object, ...], x: jax.Array) -> jax.Array:
-                found = dims[path_of(path)]
-                assert found is not None
-                larger = max(math.prod(x.shape[dim] for dim in part) for part in (found.inputs, found.outputs))
+                dims = matrices[path_of(path)]
+                larger = max(math.prod(x.shape[dim] for dim in part) for part in (dims.inputs, dims.outputs))
                 return x * (cfg.rms * math.sqrt(larger))
 
             return jax.tree_util.tree_map_with_path(of_one, tree)
@@ -77,13 +85,4 @@ class Muon:
             mu_dtype=cfg.dtype,
             weight_dimension_numbers=numbers,
         )
-        rules = {"matrices": optax.chain(muon, optax.stateless(sized)), "others": made(cfg.others, specs)}
-        labels = jax.tree_util.tree_map_with_path(
-            lambda path, _: "others" if dims[path_of(path)] is None else "matrices", specs
-        )
-        return cast("Optimizer", optax.partition(rules, labels))
-
-    def _dims(self, spec: Spec) -> MatrixDims | None:
-        if set(spec.axes) & set(self.cfg.others_axes):
-            return None
-        return matrix_dims(spec, stacking_axes=self.cfg.stacking_axes)
+        return cast("Optimizer", optax.chain(muon, optax.stateless(sized)))
