@@ -174,9 +174,10 @@ class Ledger:
     def _places(self, batch: int, rows: slice) -> Iterator[_Place]:
         """The ``rows`` of a batch, by source."""
         first = batch - batch % _AT_ONCE
-        if self._window.first != first:
-            self._window = self._dealt(first)
-        sources_B, epochs_B, rows_B = (values[batch - first, rows] for values in self._window[1:])
+        window = self._window  # which another thread may exchange meanwhile
+        if window.first != first:
+            window = self._window = self._dealt(first)
+        sources_B, epochs_B, rows_B = (values[batch - first, rows] for values in window[1:])
         for i in np.unique(sources_B).tolist():
             where = np.flatnonzero(sources_B == i)
             yield _Place(self._mixing.sources[i], epochs_B[where], rows_B[where], where)
