@@ -1,8 +1,6 @@
 import itertools
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -297,24 +295,3 @@ def test_an_empty_source_is_named() -> None:
     rows = Rows(rows_of([99]).documents, packing=packing, seq_length=8, eos_id=EOS)
     with pytest.raises(DataError, match="the source 'long' has no documents to make rows of"):
         ledger({**SOURCES, "long": rows})
-
-
-def test_a_ledger_can_be_asked_by_many_threads() -> None:
-    """One reads ahead while another asks where a batch came from."""
-    book = ledger()
-    wanted = {batch: [(span.document, span.begin) for span in book.spans(batch)] for batch in (1, 70, 140, 210)}
-    wrong: list[int] = []
-
-    def ask(batch: int) -> None:
-        for _ in range(100):
-            if [(span.document, span.begin) for span in book.spans(batch)] != wanted[batch]:
-                wrong.append(batch)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(len(wanted)) as threads:
-            list(threads.map(ask, wanted))
-    finally:
-        sys.setswitchinterval(interval)
-    assert not wrong
