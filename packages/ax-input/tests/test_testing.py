@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from ax_input import ByteTokenizer
-from ax_input.testing import check_batch_stream, check_source, check_tokenizer
+from ax_input.testing import check_batch_stream, check_source, check_token_documents, check_tokenizer
 
 
 class Counting:
@@ -30,6 +30,22 @@ class Counting:
             self._step = int(state) - (self._fault == "behind")
 
 
+class Telling(Counting):
+    """The same, telling where batches come from, and how often it went through them."""
+
+    def origins(self, state: bytes, /) -> Sequence[str]:
+        if self._fault == "goes there":
+            self.set_state(state)
+        if self._fault == "silent" and int(state) == 2:
+            return []
+        row = 4 * int(state) + (self._rows.start if self._fault == "own" else 0)
+        return [f"row {row}"]
+
+    def epochs(self, state: bytes, /) -> float:
+        epochs = int(state) / 3
+        return {"early": epochs + 1, "within": epochs % 1}.get(self._fault, epochs)
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -50,6 +66,79 @@ def test_check_batch_stream(fault: str, message: str) -> None:
         return
     with pytest.raises(AssertionError, match=message):
         check_batch_stream(make_stream)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("", ""),
+        ("silent", "no origins of batch 2"),
+        ("own", "a shard tells other origins than the whole"),
+        ("goes there", "after origins and epochs were asked for: batch 0"),
+        ("early", "1.0 epochs before the first batch"),
+        ("within", "epochs go back"),
+    ],
+)
+def test_check_batch_stream_that_tells(fault: str, message: str) -> None:
+    def make_stream(*, shard_index: int, shard_count: int) -> Telling:
+        return Telling(shard_index, shard_count, fault)
+
+    if not fault:
+        check_batch_stream(make_stream, shard_counts=(1, 2, 4))
+        return
+    with pytest.raises(AssertionError, match=message):
+        check_batch_stream(make_stream)
+
+
+class Odd:
+    """Documents with one thing wrong."""
+
+    def __init__(self, fault: str = "") -> None:
+        self._fault = fault
+        lengths = np.array([3, 0, 6])
+        self.lengths = lengths.astype(np.int32) if fault == "narrow" else lengths[:2] if fault == "few" else lengths
+        self.fingerprint = "odd"
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int, /) -> Mapping[str, np.ndarray]:
+        length = (3, 0, 7 if self._fault == "longer" else 6)[index]
+        tokens = np.arange(length, dtype=np.int64 if self._fault == "wide" else np.int32)
+        if self._fault == "read":
+            self.fingerprint += "!"
+        if self._fault == "weights":
+            return {"tokens": tokens, "weights": np.ones(length)}
+        return {"tokens": tokens, "more": tokens} if self._fault == "unlike" and index else {"tokens": tokens}
+
+    def part(self, index: int, begin: int, end: int, /) -> Mapping[str, np.ndarray]:
+        return {name: array[begin : end - (self._fault == "part")] for name, array in self[index].items()}
+
+    def origin(self, index: int, /) -> str:
+        return "" if self._fault == "nowhere" else f"odd:{index}"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("", ""),
+        ("narrow", "lengths are int32, wanted int64"),
+        ("few", r"lengths have shape \(2,\), there are 3 documents"),
+        ("nowhere", "document 0 has no origin"),
+        ("longer", r"odd:2: 'tokens' has shape \(7,\), its length is 6"),
+        ("wide", "odd:0: tokens are int64, wanted int32"),
+        ("weights", "odd:0: weights are float64, wanted float32"),
+        ("unlike", "odd:1: the first document is"),
+        ("part", "odd:0: tokens 0 to 3 are not that part of the whole"),
+        ("read", "the fingerprint changed by reading"),
+    ],
+)
+def test_check_token_documents(fault: str, message: str) -> None:
+    if not fault:
+        check_token_documents(Odd())
+        return
+    with pytest.raises(AssertionError, match=message):
+        check_token_documents(Odd(fault))
 
 
 def test_check_source_accepts_lists_and_arrays() -> None:
