@@ -245,20 +245,35 @@ def test_other_arrays_and_wide_vocabularies(tmp_path: Path) -> None:
     assert out.num_bytes.tolist() == [9, 9]
 
 
-def test_reading_a_document_reads_no_other(tmp_path: Path) -> None:
-    corpus = write_corpus(tmp_path / "corpus")
-    prepared = prepare(corpus, tmp_path / "out")
+def test_damage_is_found(tmp_path: Path) -> None:
+    prepared = prepare(write_corpus(tmp_path / "corpus"), tmp_path / "out")
+    prepared.verify()
     (shard,) = (tmp_path / "out").glob("shard-*")
-    data = bytearray(shard.read_bytes())
-    data[5_000] ^= 1  # in the record of some document
-    shard.write_bytes(data)
-    broken = []
-    for i in range(len(prepared)):
-        try:
-            prepared[i]
-        except BadRecordError:
-            broken.append(i)
-    assert len(broken) == 1
+    whole = shard.read_bytes()
+    for index in (0, 77, 199):
+        place = int(np.load(tmp_path / "out" / "places.npy")[index])
+        data = bytearray(whole)
+        data[place] ^= 1
+        shard.write_bytes(data)
+        with pytest.raises(BadRecordError, match=rf"shard-00000\.arrayrecord:{index + 1}: corrupt"):
+            PreparedCorpus(tmp_path / "out").verify()
+    shard.write_bytes(whole)
+    digests = np.load(tmp_path / "out" / "digests.npy")
+    digests[3, 0] ^= 1
+    np.save(tmp_path / "out" / "digests.npy", digests)
+    with pytest.raises(BadRecordError, match=r":4: corrupt: not what was prepared"):
+        PreparedCorpus(tmp_path / "out").verify()
+
+
+def test_what_lies_nowhere_is_read_all_the_same(tmp_path: Path) -> None:
+    prepared = prepare(write_corpus(tmp_path / "corpus"), tmp_path / "out")
+    wanted = [prepared[i]["tokens"] for i in range(len(TEXTS))]
+    np.save(tmp_path / "out" / "places.npy", np.full(len(TEXTS), -1))
+    again = PreparedCorpus(tmp_path / "out")
+    again.verify()
+    for i, tokens in enumerate(wanted):
+        assert np.array_equal(again[i]["tokens"], tokens)
+        assert np.array_equal(again.part(i, 1, 3)["tokens"], tokens[1:3])
 
 
 def test_the_tokenizer_is_checked(tmp_path: Path) -> None:

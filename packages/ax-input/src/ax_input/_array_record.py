@@ -15,7 +15,7 @@ from ._record import Record
 from ._remote import File, RemoteFile, local_copy_needed
 
 WRITER_OPTIONS = "group_size:1,uncompressed"
-"""One record a chunk, so that reading one reads no other; and as it is, which takes half as long as decompressing."""
+"""One record a chunk, so that reading one reads no other; and as it is, so that a part of it can be read."""
 
 Parse = Callable[[bytes], Mapping[str, object]]
 """Makes fields of a record's bytes; raises ValueError for bad ones."""
@@ -67,7 +67,6 @@ class ArrayRecordFile:
         if not 0 <= index < self._length:
             raise IndexError(f"{self._path}: {len(self)} records, asked for {index}")
         try:
-            # One at a time: for several, the reader starts threads that cost more than they save.
             record: bytes = (self._reader or self._open()).read([index])[0]
         except RuntimeError as error:
             raise BadRecordError(str(self._path), index + 1, Reason.CORRUPT, str(error)) from error

@@ -3,16 +3,16 @@
 The folder holds
 
     ax-corpus.json              what it is: tokenizer, encoder, files, counts, bad records, fingerprint
-    shard-00000.arrayrecord …   the documents, in pieces of up to 16,384 tokens: a piece's arrays one after another, little-endian
+    shard-00000.arrayrecord …   a record a document, uncompressed: its arrays one after another, little-endian
     lengths.npy                 tokens of each document, [D] int64
-    pieces.npy                  the record of its shard that each document begins with, [D] int64
+    places.npy                  where in its shard the bytes of each document begin, [D] int64; -1 for one that only a reader finds
     num_bytes.npy               bytes of the text that each stands for, [D] int64
     digests.npy                 a digest of each document's content, [D, 16] uint8
     sources.npy, records.npy    where each came from: the file's place in the manifest, [D] int32; the record in it, [D] int64, from 1,
                                 or 0 for the whole file
 
-The arrays are mapped into memory, and reading a part of a document reads the pieces that it lies in: a corpus of any size, and a
-document of any length, cost no memory.
+Index and shards are mapped into memory, and of a document that part is read that is asked for: a corpus of any size, and a document of
+any length, cost no memory. What is read so isn't compared with the checksums in the shards; ``verify`` does that.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
+import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -27,17 +28,17 @@ from typing import Any, final
 import numpy as np
 
 from ._array_record import ArrayRecordFile
-from ._errors import DataError, Report
+from ._errors import BadRecordError, DataError, Reason, Report
+from ._holdout import content_digest
+from ._riegeli import NOWHERE, mapped, raw
 from ._tokenizer_identity import tokenizer_identity
 from .protocols import Tokenizer
 
 FORMAT = 1
-PIECE = 2**14
-"""Tokens of a piece, the last of a document aside."""
 MANIFEST = "ax-corpus.json"
 INDEX: Mapping[str, tuple[np.dtype, tuple[int, ...]]] = {
+    "places": (np.dtype("<i8"), ()),
     "lengths": (np.dtype("<i8"), ()),
-    "pieces": (np.dtype("<i8"), ()),
     "num_bytes": (np.dtype("<i8"), ()),
     "digests": (np.dtype("u1"), (16,)),
     "sources": (np.dtype("<i4"), ()),
@@ -62,10 +63,11 @@ class PreparedCorpus:
         self._index: dict[str, np.ndarray] = {
             name: np.load(self.folder / f"{name}.npy", mmap_mode="r").view(np.ndarray) for name in INDEX
         }
-        self._files: dict[int, ArrayRecordFile] = {}
+        self._maps: dict[int, mmap.mmap] = {}
+        self._readers: dict[int, ArrayRecordFile] = {}
         self._dtypes = {name: np.dtype(dtype) for name, dtype in self.manifest["arrays"].items()}
-        self._itemsize = sum(dtype.itemsize for dtype in self._dtypes.values())
-        self._pieces = self._index["pieces"]
+        self._lengths = self._index["lengths"]
+        self._places = self._index["places"]
         self._ends = list(itertools.accumulate(shard["documents"] for shard in self.manifest["shards"]))
 
     def __len__(self) -> int:
@@ -78,33 +80,30 @@ class PreparedCorpus:
         return self.part(index, 0, int(self.lengths[index]))
 
     def part(self, index: int, begin: int, end: int, /) -> Mapping[str, np.ndarray]:
-        """The arrays of a document from ``begin`` to ``end``; only the pieces that hold them are read."""
+        """The arrays of a document from ``begin`` to ``end``; nothing else is read."""
         shard = bisect.bisect_right(self._ends, index)
-        file = self._files.get(shard) or self._open(shard)
-        start = int(self._pieces[index])
-        first = begin // PIECE
-        found = [
-            self._arrays(file[start + piece], max(begin - piece * PIECE, 0), end - piece * PIECE)
-            for piece in range(first, -(-end // PIECE))
-        ]
-        if len(found) == 1:
-            return found[0]
-        nothing = {"tokens": np.empty(0, np.int32)}
-        return {
-            name: np.concatenate([nothing.get(name, np.empty(0, dtype)), *(arrays[name] for arrays in found)])
-            for name, dtype in self._dtypes.items()
-        }
-
-    def _arrays(self, record: bytes, begin: int, end: int) -> dict[str, np.ndarray]:
-        """The arrays in a piece, from ``begin`` to ``end`` or its end."""
-        length = len(record) // self._itemsize
+        place = int(self._places[index])
+        data = self._record(shard, index) if place == NOWHERE else self._maps.get(shard) or self._map(shard)
+        length = int(self._lengths[index])
         arrays: dict[str, np.ndarray] = {}
         start = 0
         for name, dtype in self._dtypes.items():
-            arrays[name] = np.frombuffer(record, dtype, length, start)[begin:end]
+            first, last = start + begin * dtype.itemsize, start + end * dtype.itemsize
+            found = data[first:last] if isinstance(data, bytes) else raw(data, place, first, last)
+            arrays[name] = np.frombuffer(found, dtype).astype(np.int32 if name == "tokens" else dtype)
             start += length * dtype.itemsize
-        arrays["tokens"] = arrays["tokens"].astype(np.int32)
         return arrays
+
+    def verify(self) -> None:
+        """Read everything, and compare it with what was prepared. Raises BadRecordError for the first document that is damaged."""
+        for index in range(len(self)):
+            shard = bisect.bisect_right(self._ends, index)
+            record = self._record(shard, index)
+            arrays = self.part(index, 0, int(self._lengths[index]))
+            mapped_record = b"".join(arrays[name].astype(dtype).tobytes() for name, dtype in self._dtypes.items())
+            if not content_digest(record) == content_digest(mapped_record) == self.digests[index].tobytes():
+                detail = "not what was prepared: prepare the corpus anew"
+                raise BadRecordError(str(self._shard_path(shard)), index + 1, Reason.CORRUPT, detail)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -148,9 +147,18 @@ class PreparedCorpus:
     def __reduce__(self) -> tuple[type[PreparedCorpus], tuple[Path]]:
         return type(self), (self.folder,)  # what is mapped into memory doesn't travel
 
-    def _open(self, shard: int) -> ArrayRecordFile:
-        self._files[shard] = ArrayRecordFile(self.folder / self.manifest["shards"][shard]["file"])
-        return self._files[shard]
+    def _map(self, shard: int) -> mmap.mmap:
+        self._maps[shard] = mapped(self._shard_path(shard))
+        return self._maps[shard]
+
+    def _record(self, shard: int, index: int) -> bytes:
+        """All bytes of a document, by the format's own reader."""
+        if shard not in self._readers:
+            self._readers[shard] = ArrayRecordFile(self._shard_path(shard))
+        return self._readers[shard][index - (self._ends[shard - 1] if shard else 0)]
+
+    def _shard_path(self, shard: int) -> Path:
+        return self.folder / str(self.manifest["shards"][shard]["file"])
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

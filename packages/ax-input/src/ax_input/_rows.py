@@ -81,17 +81,18 @@ class Rows:
         shape = (len(rows), self.seq_length)
         tokens_BT = np.full(shape, self._eos_id, np.int32)
         targets_BT = np.full(shape, IGNORED_TARGET, np.int32)
-        segments_BT, positions_BT = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        more = [np.zeros(shape, np.int32) for _ in self.array_names[2:]]  # segments and positions, or nothing
         for b, row in enumerate(rows.tolist()):
             if row >= len(self):
                 continue
             for segment, (document, begin, end, offset) in enumerate(self.spans(row), 1):
                 places = slice(offset, offset + end - begin)
                 self._fill(tokens_BT[b, places], targets_BT[b, places], document, begin, end)
-                segments_BT[b, places] = segment
-                positions_BT[b, places] = self._positions[: end - begin]
-        arrays = {"tokens": tokens_BT, "targets": targets_BT, "segments": segments_BT, "positions": positions_BT}
-        return {name: arrays[name] for name in self.array_names}
+                if more:
+                    segments_BT, positions_BT = more
+                    segments_BT[b, places] = segment
+                    positions_BT[b, places] = self._positions[: end - begin]
+        return dict(zip(self.array_names, (tokens_BT, targets_BT, *more), strict=True))
 
     def spans(self, row: int, /) -> Iterator[RowSpan]:
         """What row ``row`` is made of, in order."""

@@ -19,13 +19,14 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from ._array_record import WRITER_OPTIONS
+from ._array_record import WRITER_OPTIONS, ArrayRecordFile
 from ._errors import BadRecordError, BadRecordLog
 from ._holdout import content_digest
-from ._prepared_corpus import INDEX, PIECE
+from ._prepared_corpus import INDEX
 from ._read import OnProgress
 from ._record import Record
 from ._remote import File
+from ._riegeli import locate
 from ._sources import open_records
 from .protocols import Encoder, Source
 
@@ -103,8 +104,7 @@ class Shards:
         from array_record.python.array_record_module import ArrayRecordWriter  # type: ignore[import-untyped]
 
         bad_records = BadRecordLog(self._on_bad_record)
-        index: dict[str, list[object]] = {name: [] for name in INDEX}
-        num_pieces = 0
+        entries: list[tuple[object, ...]] = []
         with appearing(self._out / shard_name(shard)) as partial:
             writer = ArrayRecordWriter(str(partial), WRITER_OPTIONS)
             for each in self._shards[shard]:
@@ -115,16 +115,19 @@ class Shards:
                         bad_records.add(error)
                         continue
                     kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in self._encoder.dtypes.items()]
-                    length = len(kept[0])
-                    for start in range(0, length, PIECE):
-                        writer.write(b"".join(array[start : start + PIECE].tobytes() for array in kept))
-                    digest = content_digest(b"".join(array.tobytes() for array in kept))
-                    entry = (length, num_pieces, num_bytes, list(digest), each.source, record.number or 0)
-                    num_pieces += -(-length // PIECE)
-                    for name, value in zip(INDEX, entry, strict=True):
-                        index[name].append(value)
+                    data = b"".join(array.tobytes() for array in kept)
+                    writer.write(data)
+                    entries.append(
+                        (len(kept[0]), num_bytes, list(content_digest(data)), each.source, record.number or 0)
+                    )
             writer.close()
-        columns = {name: np.array(index[name], dtype).reshape(-1, *shape) for name, (dtype, shape) in INDEX.items()}
+            written = ArrayRecordFile(partial)
+            places = list(locate(partial, (written[i] for i in range(len(written)))))
+        index = [(place, *entry) for place, entry in zip(places, entries, strict=True)]
+        columns = {
+            name: np.array([entry[i] for entry in index], dtype).reshape(-1, *shape)
+            for i, (name, (dtype, shape)) in enumerate(INDEX.items())
+        }
         told = json.dumps({"bad_records": bad_records.counts, "bad_examples": bad_records.examples}).encode()
         with appearing(self._out / part_name(shard)) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **columns, told=np.frombuffer(told, np.uint8))
