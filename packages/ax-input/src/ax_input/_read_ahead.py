@@ -96,7 +96,7 @@ class _Iterator(Protocol):
 
 class _Delivery(NamedTuple):
     arrays: Arrays | None
-    error: Exception | None
+    error: BaseException | None
 
 
 @final
@@ -146,12 +146,14 @@ class Reader:
         Raises:
             StalledError: It didn't come in time.
         """
-        starting = self._next_item < self._cfg.num_workers
+        deadline = self._cfg.deadline_seconds
+        if self._next_item < self._cfg.num_workers:
+            deadline += _STARTING_SECONDS
         try:
-            arrays, error = self._ready.get(timeout=self._cfg.deadline_seconds + starting * _STARTING_SECONDS)
+            arrays, error = self._ready.get(timeout=deadline)
         except queue.Empty:
             self._stalled = True
-            raise StalledError(what, self._cfg.deadline_seconds, *self._standing(), parts()) from None
+            raise StalledError(what, deadline, *self._standing(), parts()) from None
         if error is not None:
             error.add_note(f"while {what} was read")
             raise error
@@ -164,7 +166,7 @@ class Reader:
         self._finalizer.detach()
         _end(self._ready, self._ended, self._thread, 0.0 if self._stalled else _CLOSING_SECONDS)
         if self._thread.is_alive() and self._notes is not None:
-            reading = {self._process(note) for note in self._notes.iterdir()}
+            reading = {_noted(note)[0] for note in self._notes.iterdir()}
             for child in multiprocessing.active_children():
                 if child.pid in reading:
                     child.kill()
@@ -176,18 +178,11 @@ class Reader:
             frame = sys._current_frames().get(self._thread.ident or 0)
             return "The thread that reads", "".join(traceback.format_stack(frame))
         worker = f"Worker {self._next_item % self._cfg.num_workers} of {self._cfg.num_workers}"
-        note = self._notes / str(self._next_item)
-        process = self._process(note)
+        process, dumps = _noted(self._notes / str(self._next_item))
         if process is None:
             return worker, "  something before: it hasn't begun to read this"
-        stack = _stack_of_reading(note.read_text(errors="replace"))
+        stack = _stack_of_reading(dumps)
         return f"{worker} (process {process})", stack or "  a place unknown: it has only just begun to read this"
-
-    def _process(self, note: Path) -> int | None:
-        """The process that has written the note; None when there is none."""
-        with contextlib.suppress(OSError, ValueError):
-            return int(note.read_text(errors="replace").split("\n", 1)[0])
-        return None
 
 
 def _parse_flags() -> None:
@@ -203,7 +198,7 @@ def _deliver(iterator: _Iterator, ready: queue.Queue[_Delivery], ended: threadin
     while not ended.is_set():
         try:
             delivery = _Delivery(next(iterator), None)
-        except Exception as error:
+        except BaseException as error:
             delivery = _Delivery(None, error)
             ended.set()
         ready.put(delivery)
@@ -219,10 +214,17 @@ def _end(ready: queue.Queue[_Delivery], ended: threading.Event, thread: threadin
     thread.join(timeout)
 
 
-def _stack_of_reading(note: str) -> str:
-    """The last whole stack in a worker's note of the thread that reads, the call made last first, up to where reading began."""
-    _, *dumps = note.split("Timeout (")
-    for dump in reversed(dumps):  # the last may be half written
+def _noted(note: Path) -> tuple[int | None, str]:
+    """The process that has written a note, and the stacks that were dumped there; None when there is no note, or no more."""
+    with contextlib.suppress(OSError, ValueError):
+        process, _, dumps = note.read_text(errors="replace").partition("\n")
+        return int(process), dumps
+    return None, ""
+
+
+def _stack_of_reading(dumps: str) -> str:
+    """The last whole stack of the thread that reads, the call made last first, up to where reading began."""
+    for dump in reversed(dumps.split("Timeout (")):  # the last may be half written
         for thread in dump.partition("\n")[2].split("\n\n"):
             calls, reads, _ = thread.partition(f'File "{__file__}"')
             if reads:
