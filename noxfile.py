@@ -262,6 +262,13 @@ def parity(session: nox.Session) -> None:
     run_tests_in(session, "tests/parity")
 
 
+@nox.session(requires=["build"], python=interpreter("3.11"), default=False)
+def input_speed(session: nox.Session) -> None:
+    """Tokens a core of the input pipeline against bare Grain, datasets and torch. Not by default: it installs PyTorch."""
+    install(session, ["ax-input"], *group("input_speed"))
+    session.run("python", "-P", "benchmarks/input.py", *session.posargs, env={"PYTHONPATH": None})
+
+
 @nox.session(requires=["build"], python=interpreter("3.13", "3.12"), default=False)
 def chips(session: nox.Session) -> None:
     """The real compilers for TPUs and GPUs that nobody here has. Not by default: it installs a gigabyte of them."""
