@@ -59,7 +59,7 @@ def test_prepare_show_and_train_on_it(
     assert lines[0].startswith("200 documents, ")
     assert lines[0].endswith("left out 1: 1 corrupt")
     assert f"train on it: ax train --data {out}" in lines
-    code, lines = told("show", out, "--documents", "2", capsys=capsys, monkeypatch=monkeypatch)
+    code, lines = told("show", out, "--documents", "2", "--verify", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
     shown = {line.split()[0]: line.split(None, 1)[1].strip() for line in lines if line.strip()}
     assert shown["documents"] == "200"
@@ -67,6 +67,13 @@ def test_prepare_show_and_train_on_it(
     assert shown["left"].split() == ["out", "1"]
     assert any(f"{corpus}:200, {len(TEXTS[199])} tokens" in line for line in lines)
     assert TEXTS[199].strip() in " ".join(lines)
+
+    (shard,) = out.glob("shard-*")
+    whole = shard.read_bytes()
+    shard.write_bytes(whole.replace(b"s\0a\0y\0s\0", b"s\0a\0y\0?\0", 1))
+    code, lines = told("show", out, "--verify", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, "corrupt" in lines[0]) == (2, True)
+    shard.write_bytes(whole)
 
     config = small(out)
     assert isinstance(config.input, Mixture.Config)

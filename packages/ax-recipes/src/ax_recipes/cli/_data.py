@@ -91,6 +91,9 @@ def prepare(
 def show(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `ax data prepare` made.")],
     documents: Annotated[int, typer.Option(min=0, help="Show so many documents, evenly spread.")] = 3,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read everything before, and compare it with the checksums.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Print what is in a prepared corpus: counts, lengths, tokenizer, what was left out and why, and some documents.
@@ -102,7 +105,7 @@ def show(
     with explained(debug=debug):
         from ._data_show import show as run_show
 
-        run_show(folder, num_documents=documents)
+        run_show(folder, num_documents=documents, verify=verify)
 
 
 @data.command()

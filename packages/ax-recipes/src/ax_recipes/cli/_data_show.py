@@ -17,9 +17,11 @@ _TOKENS = 120
 _QUANTILES = (0, 10, 50, 90, 100)
 
 
-def show(folder: Path, *, num_documents: int) -> None:
+def show(folder: Path, *, num_documents: int, verify: bool) -> None:
     """Print what is there."""
     corpus = PreparedCorpus(folder)
+    if verify:
+        corpus.verify()
     console = Console()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     report, manifest = corpus.report, corpus.manifest
