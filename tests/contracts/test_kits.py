@@ -19,7 +19,7 @@ from ax_config.protocols import Buildable
 from ax_config.testing import check_config
 from ax_inference.testing import check_decoder
 from ax_input import Packing, Rows
-from ax_input.testing import check_batch_stream, check_source, check_token_documents, check_tokenizer
+from ax_input.testing import check_batch_stream, check_corpus, check_source, check_token_documents, check_tokenizer
 from ax_layers import AllToAll, GatedExperts, Module, functional
 from ax_layers.protocols import ArrayTree, OutputHead, Routing
 from ax_layers.testing import (
@@ -130,12 +130,7 @@ def test_supports_parts(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", fits.CORPORA)
 def test_corpus(name: str, tmp_path: Path) -> None:
-    corpus = fits.CORPORA[name](tmp_path)
-    assert corpus.validation is not None
-    for documents in (corpus.train, corpus.validation):
-        check_token_documents(documents)
-    assert corpus.bytes_per_token > 0
-    assert str(corpus.report)
+    check_corpus(fits.CORPORA[name](tmp_path))
 
 
 @pytest.mark.parametrize("name", fits.STREAMS)

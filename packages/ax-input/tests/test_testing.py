@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from ax_input import ByteTokenizer
-from ax_input.testing import check_batch_stream, check_source, check_token_documents, check_tokenizer
+from ax_input.testing import check_batch_stream, check_corpus, check_source, check_token_documents, check_tokenizer
 
 
 class Counting:
@@ -139,6 +139,36 @@ def test_check_token_documents(fault: str, message: str) -> None:
         return
     with pytest.raises(AssertionError, match=message):
         check_token_documents(Odd(fault))
+
+
+class Halves:
+    """A corpus of odd documents."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.train = Odd()
+        other = Odd()
+        self.validation = None if fault == "none" else self.train if fault == "same" else other
+        other.fingerprint = "other"
+        self.bytes_per_token = 0.0 if fault == "no bytes" else 1.0
+        self.report = "" if fault == "silent" else "three documents"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("", ""),
+        ("none", ""),
+        ("same", "the same is held out and trained on"),
+        ("no bytes", "0.0 bytes per token"),
+        ("silent", "the report says nothing"),
+    ],
+)
+def test_check_corpus(fault: str, message: str) -> None:
+    if not message:
+        check_corpus(Halves(fault))
+        return
+    with pytest.raises(AssertionError, match=message):
+        check_corpus(Halves(fault))
 
 
 def test_check_source_accepts_lists_and_arrays() -> None:

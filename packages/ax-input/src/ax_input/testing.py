@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from .protocols import Source, SupportsParts, TokenDocuments, Tokenizer
+from .protocols import Corpus, Source, SupportsParts, TokenDocuments, Tokenizer
 
 T = TypeVar("T")
 
@@ -147,6 +147,18 @@ def check_token_documents(documents: TokenDocuments, *, max_documents: int = 64)
                 whole = {name: array[begin:end] for name, array in document.items()}
                 assert _equal(part, whole), f"{origin}: tokens {begin} to {end} are not that part of the whole"
     assert documents.fingerprint == fingerprint, "the fingerprint changed by reading"
+
+
+def check_corpus(corpus: Corpus, *, max_documents: int = 64) -> None:
+    """A corpus has documents to train on, others to validate on or None, and tells bytes per token and what it read."""
+    check_token_documents(corpus.train, max_documents=max_documents)
+    assert len(corpus.train), "there is nothing to train on"
+    if corpus.validation is not None:
+        check_token_documents(corpus.validation, max_documents=max_documents)
+        assert len(corpus.validation), "nothing is held out, which is None and not an empty corpus"
+        assert corpus.validation.fingerprint != corpus.train.fingerprint, "the same is held out and trained on"
+    assert corpus.bytes_per_token > 0, f"{corpus.bytes_per_token} bytes per token"
+    assert str(corpus.report), "the report says nothing"
 
 
 def check_batch_stream(
