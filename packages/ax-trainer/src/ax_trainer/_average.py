@@ -144,16 +144,17 @@ def averaged(state: TrainState[Params]) -> Params:
             "parameters as they are"
         )
 
-    def take(node: AverageState | _ScheduleFreeState, params: Params) -> Params:
-        if isinstance(node, AverageState):
-            part = node.average
-        else:
-            learning = jax.tree.map(
-                lambda z, x: None if z is None else x, node.z, params, is_leaf=lambda leaf: leaf is None
-            )
-            part = optax.contrib.schedule_free_eval_params(node, learning)
-        whole = completed(cast("Params", part), params)
-        return cast("Params", jax.tree.map(lambda x, like: x.astype(like.dtype), whole, params))
+    return cast("Params", jax.jit(_taken, out_shardings=shardings_of(state.params))(found[0], state.params))
 
-    with standard_promotion():
-        return cast("Params", jax.jit(take, out_shardings=shardings_of(state.params))(found[0], state.params))
+
+def _taken(node: AverageState | _ScheduleFreeState, params: Params) -> Params:
+    import optax.contrib
+
+    if isinstance(node, AverageState):
+        part = node.average
+    else:
+        learnt = jax.tree.map(lambda z, x: None if z is None else x, node.z, params, is_leaf=lambda leaf: leaf is None)
+        with standard_promotion():
+            part = optax.contrib.schedule_free_eval_params(node, learnt)
+    whole = completed(cast("Params", part), params)
+    return cast("Params", jax.tree.map(lambda x, like: x.astype(like.dtype), whole, params))
