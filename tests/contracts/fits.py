@@ -29,13 +29,21 @@ from ax_inference import Sampler
 from ax_inference.protocols import Cache, Decoder
 from ax_input import (
     ByteTokenizer,
+    Concatenated,
+    ExampleStream,
+    FillInTheMiddle,
     JsonlSource,
     MemoryDocuments,
+    MemorySource,
     ParquetSource,
     PreparedCorpus,
     PreparedText,
     TextCorpus,
+    TextEncoder,
     TextSource,
+    by_length,
+    encode_records,
+    subsample,
 )
 from ax_input.protocols import Corpus, Source, SupportsParts, TokenDocuments, Tokenizer
 from ax_input.testing import MakeStream
@@ -282,6 +290,7 @@ SOURCES: Stored[Source[object]] = {
     "ax_input.Rows": lambda _: small.pipeline().train_rows,
     "ax_input.EvaluationBatches": lambda _: small.pipeline().validation(),
     "ax_input.MemoryDocuments": lambda _: small.documents(),
+    "ax_input.MemorySource": lambda _: MemorySource(["some", "text"]),
     "a list": lambda _: ["some", "text"],
     "an array": lambda _: np.arange(6).reshape(3, 2),
     "grain.MapDataset": lambda _: grain.MapDataset.range(5),
@@ -304,6 +313,14 @@ def _prepared_corpus(folder: Path) -> PreparedCorpus:
 TOKEN_DOCUMENTS: Stored[TokenDocuments] = {
     "ax_input.MemoryDocuments": _memory_documents,
     "ax_input.PreparedCorpus": _prepared_corpus,
+    "ax_input.Subset": lambda _: subsample(small.documents(), fraction=0.5),
+    "ax_input.Concatenated": lambda _: Concatenated(small.documents(), by_length(small.documents(), maximum=200)),
+    "ax_input.RearrangedDocuments": lambda _: FillInTheMiddle.Config(prefix_id=1, middle_id=2, suffix_id=3).build()(
+        small.documents()
+    ),
+    "ax_input.EncodedDocuments": lambda _: encode_records(
+        MemorySource(["some", "text"]), TextEncoder.Config().build(tokenizer=ByteTokenizer())
+    ),
     "strangers.Lines": lambda _: Lines(small.TEXT),
 }
 
@@ -323,6 +340,9 @@ STREAMS: Mapping[str, MakeStream] = {
     ),
     "ax_input.Mixture": lambda *, shard_index, shard_count: (
         small.mixture().build(shard_index=shard_index, shard_count=shard_count).train()
+    ),
+    "ax_input.ExampleStream": lambda *, shard_index, shard_count: ExampleStream(
+        small.examples(), batch_size=8, shard_index=shard_index, shard_count=shard_count
     ),
     "strangers.GrainBatches": lambda *, shard_index, shard_count: GrainBatches(
         small.TEXT, batch_size=8, seq_length=16, shard_index=shard_index, shard_count=shard_count
@@ -677,6 +697,7 @@ SUPPORT_COMPILER_OPTIONS: Built[SupportsCompilerOptions] = {
 
 BATCH_SOURCES: Built[BatchSource] = {
     "ax_input.BatchStream": lambda: small.pipeline().train(),
+    "ax_input.ExampleStream": lambda: ExampleStream(small.examples(), batch_size=8),
     "strangers.RandomWindows": lambda: RandomWindows(small.TEXT, batch_size=8, seq_length=16),
     "strangers.GrainBatches": lambda: GrainBatches(small.TEXT, batch_size=8, seq_length=16),
     "strangers.LoaderBatches": lambda: loader_batches(small.TEXT, batch_size=8, seq_length=16),
@@ -684,6 +705,7 @@ BATCH_SOURCES: Built[BatchSource] = {
 
 SUPPORT_ORIGINS: Built[SupportsOrigins] = {
     "ax_input.BatchStream": lambda: small.pipeline().train(),
+    "ax_input.ExampleStream": lambda: ExampleStream(small.examples(), batch_size=8),
 }
 
 SUPPORT_EPOCHS: Built[SupportsEpochs] = {

@@ -178,6 +178,11 @@ def prepare_text(folder: Path) -> PreparedCorpus:
     return prepare_corpus([CORPUS], folder / "prepared", tokenizer=tokenizer, encoder=encoder)
 
 
+def examples() -> list[dict[str, np.ndarray]]:
+    """Arrays of one shape, twenty times."""
+    return [{"inputs": np.full((2, 3), i, np.float32), "targets": np.asarray(i % 4, np.int32)} for i in range(20)]
+
+
 def batch() -> dict[str, np.ndarray]:
     """The first batch of the corpus."""
     return {name: np.array(array) for name, array in next(pipeline().train()).items()}
