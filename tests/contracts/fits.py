@@ -32,6 +32,7 @@ from ax_input import (
     Concatenated,
     ExampleStream,
     FillInTheMiddle,
+    HuggingFaceTokenizer,
     JsonlSource,
     MemoryDocuments,
     MemorySource,
@@ -45,7 +46,16 @@ from ax_input import (
     encode_records,
     subsample,
 )
-from ax_input.protocols import Corpus, Source, SupportsParts, TokenDocuments, Tokenizer
+from ax_input.protocols import (
+    Corpus,
+    Encoder,
+    Source,
+    SupportsFingerprint,
+    SupportsMarks,
+    SupportsParts,
+    TokenDocuments,
+    Tokenizer,
+)
 from ax_input.testing import MakeStream
 from ax_layers import (
     AllToAll,
@@ -172,6 +182,7 @@ from ax_recipes.protocols import (
     SupportsAbstractState,
     SupportsBatchShapes,
     SupportsDescription,
+    SupportsLedger,
     SupportsLowering,
 )
 from ax_runtime.agent import JsonlSink, StopOnSignals
@@ -230,6 +241,7 @@ from .strangers.deadline import Deadline
 from .strangers.equinox_model import EquinoxModel
 from .strangers.flax_model import FlaxModel
 from .strangers.grain_batches import GrainBatches
+from .strangers.length_encoder import LengthEncoder
 from .strangers.lines import Lines
 from .strangers.list_sink import ListSink
 from .strangers.loader_batches import loader_batches
@@ -299,6 +311,25 @@ SOURCES: Stored[Source[object]] = {
 TOKENIZERS: Built[Tokenizer] = {
     "ax_input.ByteTokenizer": ByteTokenizer,
     "strangers.Characters": lambda: Characters(string.printable),
+}
+
+
+def _hugging_face(folder: Path) -> HuggingFaceTokenizer:
+    return HuggingFaceTokenizer.Config(path=str(small.write_tokenizer(folder))).build()
+
+
+SUPPORT_FINGERPRINT: Stored[SupportsFingerprint] = {
+    "ax_input.HuggingFaceTokenizer": _hugging_face,
+    "ax_input.MemoryDocuments": lambda _: small.documents(),
+}
+
+SUPPORT_MARKS: Stored[SupportsMarks] = {
+    "ax_input.HuggingFaceTokenizer": _hugging_face,
+}
+
+ENCODERS: Built[Encoder] = {
+    "ax_input.TextEncoder": lambda: TextEncoder.Config().build(tokenizer=ByteTokenizer()),
+    "strangers.LengthEncoder": LengthEncoder,
 }
 
 
@@ -775,6 +806,11 @@ SUPPORT_START_AND_END: Built[SupportsStartAndEnd] = {
 # ax-recipes
 
 PIPELINES: Built[Pipeline] = {
+    "ax_input.TextInput": small.pipeline,
+    "ax_input.Mixture": lambda: small.mixture().build(),
+}
+
+SUPPORT_LEDGER: Built[SupportsLedger] = {
     "ax_input.TextInput": small.pipeline,
     "ax_input.Mixture": lambda: small.mixture().build(),
 }

@@ -12,6 +12,7 @@ import numpy as np
 import optax  # type: ignore[import-untyped]  # it ships no py.typed
 import pyarrow  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet  # type: ignore[import-untyped]
+import tokenizers
 from ax_config import Buildable, config_for, partial_for, replace, role
 from ax_input import (
     ByteTokenizer,
@@ -169,6 +170,19 @@ def mixture() -> Mixture.Config:
 def documents() -> MemoryDocuments:
     """The corpus as tokens."""
     return TextCorpus.Config(paths=(str(CORPUS),), holdout_fraction=0.0).build().train
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A tokenizer of bytes as Hugging Face keeps one, whose one special token ends a document."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([], trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
+    return folder
 
 
 def prepare_text(folder: Path) -> PreparedCorpus:

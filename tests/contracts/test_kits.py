@@ -18,7 +18,7 @@ from ax_config import Config, setting
 from ax_config.protocols import Buildable
 from ax_config.testing import check_config
 from ax_inference.testing import check_decoder
-from ax_input import Packing, Rows
+from ax_input import ByteTokenizer, HuggingFaceTokenizer, Packing, Rows, prepare_corpus
 from ax_input.testing import check_batch_stream, check_corpus, check_source, check_token_documents, check_tokenizer
 from ax_layers import AllToAll, GatedExperts, Module, functional
 from ax_layers.protocols import ArrayTree, OutputHead, Routing
@@ -111,6 +111,28 @@ def test_source(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", fits.TOKENIZERS)
 def test_tokenizer(name: str) -> None:
     check_tokenizer(fits.TOKENIZERS[name](), lossless=name == "ax_input.ByteTokenizer")
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_FINGERPRINT)
+def test_supports_fingerprint(name: str, tmp_path: Path) -> None:
+    first, again = (fits.SUPPORT_FINGERPRINT[name](tmp_path) for _ in range(2))
+    assert first.fingerprint == again.fingerprint != ""
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_MARKS)
+def test_supports_marks(name: str, tmp_path: Path) -> None:
+    tokenizer = fits.SUPPORT_MARKS[name](tmp_path)
+    assert isinstance(tokenizer, HuggingFaceTokenizer)
+    assert tokenizer.encode_marked("a<|end|>").tolist() == [*tokenizer.encode("a"), tokenizer.eos_id]
+    assert tokenizer.eos_id not in tokenizer.encode("a<|end|>")
+
+
+@pytest.mark.parametrize("name", fits.ENCODERS)
+def test_encoder(name: str, tmp_path: Path) -> None:
+    encoder = fits.ENCODERS[name]()
+    corpus = prepare_corpus([small.CORPUS], tmp_path, tokenizer=ByteTokenizer(), encoder=encoder)
+    check_token_documents(corpus)
+    assert set(corpus[0]) == set(encoder.dtypes)
 
 
 @pytest.mark.parametrize("name", fits.TOKEN_DOCUMENTS)
@@ -310,6 +332,15 @@ def test_pipeline(name: str) -> None:
     for _ in range(2):
         assert len(list(pipeline.validation(max_batches=2))) == 2
     assert pipeline.bytes_per_token > 0
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_LEDGER)
+def test_supports_ledger(name: str) -> None:
+    pipeline, dealt = fits.SUPPORT_LEDGER[name](), fits.PIPELINES[name]().train()
+    for step in range(3):
+        batch = pipeline.ledger.read(pipeline.ledger.batch_at(step))
+        for array_name, array in next(dealt).items():
+            assert np.array_equal(batch[array_name], array)
 
 
 @pytest.mark.parametrize("name", fits.LOOPS)
