@@ -117,7 +117,7 @@ class Outcome(Protocol):
 
     @property
     def why(self) -> str:
-        """ "finished", "stopped" or "data"."""
+        """ "finished", "stopped", "data", or what else ended it: "tokens", "epochs", "seconds", "plateau"."""
         ...
 
 

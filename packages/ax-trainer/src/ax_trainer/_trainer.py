@@ -468,7 +468,7 @@ class Trainer(Generic[Params]):
             with run.activity("evaluation", f"evaluating {name!r} at step {run.step}"):
                 values = self._evaluations.evaluate(name, run.state)
             self._log.report_evaluation(run.step, name, values)
-            if self._early_stop is not None and run.step:
+            if self._early_stop is not None:
                 self._early_stop.see(name, values)
 
     def _compare_copies(self, run: Run[Params]) -> None:
