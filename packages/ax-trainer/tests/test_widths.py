@@ -49,6 +49,10 @@ def test_the_table() -> None:
     assert WidthScaling.Config(base={"embed": 64, "heads": 8, "mlp": 128}).build().factors(specs) == {}
     with pytest.raises(ValueError, match="no parameter has the base's axis 'width'; there are embed, expert, heads"):
         WidthScaling.Config(base={"width": 4}).build().factors(specs)
+    with pytest.raises(
+        ValueError, match=r"the pattern 'wte' of what is looked up matches no parameter; there are embed"
+    ):
+        WidthScaling.Config(base={"embed": 4}, looked_up=("wte",)).build().factors(specs)
 
 
 class Residual:

@@ -62,7 +62,7 @@ class WidthScaling:
         base: dict[str, int]
         """The size of each axis that is a width, in the base model: ``{"embed": 256, "mlp": 704, "heads": 4}``."""
         looked_up: tuple[str, ...] = ("*embedding*",)
-        """Patterns of the paths of parameters whose rows are looked up."""
+        """Patterns of the paths of parameters whose rows are looked up; empty for a model without any."""
         stacking_axes: tuple[str, ...] = ("layers", "expert")
         """Along which there are several matrices."""
 
@@ -73,7 +73,7 @@ class WidthScaling:
         """By path, for parameters of these specs; those that are as in the base model aren't there.
 
         Raises:
-            ValueError: The base has an axis that no parameter has.
+            ValueError: The base has an axis that no parameter has, or a pattern matches none.
         """
         leaves = jax.tree_util.tree_leaves_with_path(specs)
         there = {axis for _, spec in leaves for axis in spec.axes}
@@ -81,6 +81,12 @@ class WidthScaling:
             if axis not in there:
                 known = ", ".join(sorted(axis for axis in there if axis is not None))
                 raise ValueError(f"WidthScaling: no parameter has the base's axis {axis!r}; there are {known}")
+        paths = [path_of(path) for path, _ in leaves]
+        for pattern in self.cfg.looked_up:
+            if not any(fnmatchcase(path, pattern) for path in paths):
+                raise ValueError(
+                    f"WidthScaling: the pattern {pattern!r} of what is looked up matches no parameter; there are {', '.join(paths[:8])}"
+                )
         found = {path_of(path): self._factors(path_of(path), spec) for path, spec in leaves}
         return {path: factors for path, factors in found.items() if factors != Factors(1.0, 1.0)}
 
