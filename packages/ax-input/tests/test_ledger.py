@@ -188,6 +188,13 @@ def test_without_phases_sources_come_by_their_sizes() -> None:
     assert book.mean_epochs(25 * sum(num_rows.values())) == 100
 
 
+def test_without_phases_a_small_source_comes_too() -> None:
+    book = ledger({"large": rows_of([8 * 4000 - 1]), "small": rows_of([15], first=40_000)}, phases=(), block_rows=10)
+    rows = Counter(span.source for batch in range(2001) for span in book.spans(batch))
+    assert rows == {"large": 8000, "small": 4}
+    assert book.epochs(2001) == {"large": 2.0, "small": 2.0}
+
+
 def test_epochs_are_counted() -> None:
     book = ledger({"a": rows_of([79]), "b": rows_of([31])}, phases=[phase(a=1, b=1)], block_rows=2, batch_size=2)
     assert book.epochs(0) == {"a": 0, "b": 0}

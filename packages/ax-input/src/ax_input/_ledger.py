@@ -75,7 +75,7 @@ class Ledger:
         seed: Of the order. What one source gives in which order doesn't depend on what others there are.
         shuffle: A new order of a source's rows every epoch; else that of the packing.
         phases: Which share of each source, from when on; none means in proportion to the sources' sizes.
-        block_rows: How many rows hold these shares exactly.
+        block_rows: How many rows hold these shares exactly; without phases as many more as give the smallest source a row.
         skip: Ranges ``(begin, end)`` of batches that are left out: after the one before comes the one after.
 
     Raises:
@@ -101,7 +101,9 @@ class Ledger:
         self._seed = seed
         self._shuffle = shuffle
         if not phases:
-            phases = phases_by_size({name: len(rows) for name, rows in sources.items()})
+            sizes = {name: len(rows) for name, rows in sources.items()}
+            phases = phases_by_size(sizes)
+            block_rows = max(block_rows, -(-sum(sizes.values()) // min(sizes.values())))
         self._mixing = Mixing(list(sources), phases, batch_size=batch_size, block_rows=block_rows, seed=seed)
         nothing = np.empty((0, 0), np.int64)
         self._window = _Window(-1, nothing, nothing, nothing)
