@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,10 @@ SMALL = (
 """Options that make the default recipe small enough to be trained in a second."""
 
 
+CACHE = tempfile.TemporaryDirectory(prefix="ax-e2e-")
+"""Where programs are kept that were compiled: nearly all tests run the same few."""
+
+
 @dataclass(frozen=True)
 class Ax:
     """The command, in a working directory, with the environment it needs to be repeatable."""
@@ -29,7 +34,7 @@ class Ax:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         keep = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS", "COLUMNS")}
-        cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
+        cache = {"XDG_CACHE_HOME": CACHE.name}
         return {**keep, "JAX_PLATFORMS": "cpu", "COLUMNS": "120", **cache, **(extra or {})}
 
     def start(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
