@@ -45,7 +45,7 @@ def start(number: int, folder: Path, *, steps: int) -> list[subprocess.Popen[str
 def end(processes: list[subprocess.Popen[str]], folder: Path) -> list[Told]:
     told: list[Told] = []
     for rank, process in enumerate(processes):
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=180)
         assert process.returncode == 0, stderr
         told.append(json.loads((folder / f"{rank}.json").read_text()))
     return told

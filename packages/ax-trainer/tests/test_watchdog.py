@@ -125,7 +125,7 @@ Trainer(
     Trainer.Config(
         num_steps=20,
         optimizer=config_for(optax.sgd)(learning_rate=0.1),
-        watchdog=Watchdog.Config(deadline_seconds=0.5, action="exit", exit_code=75, file=sys.argv[1]),
+        watchdog=Watchdog.Config(deadline_seconds=3.0, action="exit", exit_code=75, file=sys.argv[1]),
     ),
     model=BigramModel(), partitioner=SingleDevice(), batches=Worker(bigram_batches(7)),
 ).run()

@@ -34,8 +34,8 @@ class Logbook:
 
     def begin(self, step: int) -> None:
         """Training goes on after ``step``, -1 for from nothing: forget what an earlier process wrote for later steps."""
-        for sink in self._sinks:
-            sink.rewind(step)
+        self._rewinds.clear()
+        self._forget_after(step)
 
     def go_back(self, step: int, event: Values) -> None:
         """Training goes back to ``step`` within this process: forget later steps, but not why one went back.
@@ -43,10 +43,14 @@ class Logbook:
         That is written for the step that follows: so it is forgotten in its turn, and written anew, if the process is killed
         before the next checkpoint, for then all this is going to happen again.
         """
-        self.begin(step)
+        self._forget_after(step)
         self._rewinds = [(where, values) for where, values in self._rewinds if where > step] + [(step + 1, event)]
         for where, values in self._rewinds:
             self.write(where, "events", values)
+
+    def _forget_after(self, step: int) -> None:
+        for sink in self._sinks:
+            sink.rewind(step)
 
     def report(self, step: int, group: str, values: Values) -> None:
         """Write the model's metrics under ``group``, and what derives from them."""

@@ -286,11 +286,8 @@ class Trainer(Generic[Params]):
             while why is None:
                 try:
                     why = self._steps(run)
-                except _GoBackError as error:
-                    bad = error.with_traceback(None)
-                else:
-                    break
-                why = self._go_back(run, bad.verdict, bad.position)
+                except _GoBackError as bad:
+                    why = self._go_back(run, bad.verdict, bad.position)
         with run.activity("checkpoint", "waiting for the last save"):
             self._checkpoints.wait(run.step)
         self._log.write(run.step, "goodput", run.goodput.report())
@@ -354,18 +351,18 @@ class Trainer(Generic[Params]):
     def _start(self, run: Run[Params]) -> None:
         """The newest snapshot, or the beginning; the sinks forget what came after."""
         snapshot = self._checkpoints.newest(run.state)
+        memory: Memory = {}
         if snapshot is None:
             run.position = self._batches.get_state()
             run.state = self.init_state()
-            self._log.begin(-1)
-            return
-        run.step, run.state, run.position, memory = snapshot
-        self._batches.set_state(run.position)
+        else:
+            run.step, run.state, run.position, memory = snapshot
+            self._batches.set_state(run.position)
+            run.take_over(memory, last_step=self._log.last_step())
         self._bad_steps.restore(memory.get("bad_steps"))
         if self._early_stop is not None:
             self._early_stop.memory = memory.get("early_stop", {})
-        run.take_over(memory, last_step=self._log.last_step())
-        self._log.begin(run.step)
+        self._log.begin(-1 if snapshot is None else run.step)
 
     def _compile(
         self, run: Run[Params], batch: Mapping[str, jax.ShapeDtypeStruct], *, details: bool
