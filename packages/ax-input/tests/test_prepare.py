@@ -13,6 +13,7 @@ import pytest
 from ax_input import (
     BadRecordError,
     ByteTokenizer,
+    ChatEncoder,
     DataError,
     MemorySource,
     PreparedCorpus,
@@ -225,6 +226,27 @@ def test_bad_records(tmp_path: Path) -> None:
     ]
     with pytest.raises(DataError, match="no documents in 1 sources; 1 bad records"):
         prepare(folder / "c.txt", tmp_path / "none", on_bad_record="skip")
+
+
+def test_conversations_by_processes(tmp_path: Path) -> None:
+    tokenizer = ByteTokenizer()
+    encoder = ChatEncoder.Config().build(tokenizer=tokenizer)
+    chats = [[{"role": "user", "content": f"{i}?"}, {"role": "assistant", "content": f"{i}!"}] for i in range(30)]
+    records = MemorySource([{"messages": 0}, *({"messages": messages} for messages in chats)])
+    out = prepare_corpus(
+        [records],
+        tmp_path / "out",
+        tokenizer=tokenizer,
+        encoder=encoder,
+        processes=2,
+        on_bad_record="skip",
+        shard_bytes=50_000,
+    )
+    assert out.report.bad_records == {"wrong type": 1}
+    for i in range(30):
+        document = out[i]
+        assert tokenizer.decode(document["tokens"][document["weights"] > 0]) == f"{i}!<|im_end|>"
+        assert out.origin(i) == f"memory:{i + 2}"
 
 
 def test_other_arrays_and_wide_vocabularies(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def prepare_corpus(
     """Tokenise a corpus into ``folder``, or finish what an earlier call there began; a complete one is returned as it is.
 
     Args:
-        corpus: Files, folders and URLs, as ``find_files`` takes them, and sources of records.
+        corpus: Files, folders and URLs, as ``find_files`` takes them, and sources of records. When it goes on, files are known by their
+            path, size and time of change, and other sources by the path of their first record and their length.
         folder: Where to. Made when it isn't there; one that holds anything else is refused.
         tokenizer: What the manifest names as the one to read the corpus with.
         encoder: Makes a document of a record; ``TextEncoder``, say, built with the same tokenizer.
@@ -120,7 +121,10 @@ def _state(origin: Origin) -> _SourceState:
         return _SourceState(str(origin), size_of(origin), modified)
     if isinstance(origin, File):
         return _SourceState(str(origin), origin.size, 0)
-    name = origin[0].path if len(origin) else "memory"
+    try:
+        name = origin[0].path if len(origin) else "memory"
+    except BadRecordError as error:
+        name = error.path
     return _SourceState(name, _MEMORY_WEIGHT * len(origin), 0)
 
 
