@@ -68,6 +68,7 @@ class Learner:
         from ._learning import Learning
 
         cfg = self.cfg
+        factors = {} if cfg.widths is None else cfg.widths.build().factors(specs)
         groups = {name: group.build() for name, group in cfg.groups.items()}
         labels = assigned(groups, specs)
         frozen = {name for name, group in groups.items() if group.cfg.frozen}
@@ -77,7 +78,6 @@ class Learner:
         labels = jax.tree.map(lambda label: None if label in frozen else label, labels)
 
         links: list[object] = [] if cfg.clip_norm is None else [_clip(cfg.clip_norm)]
-        factors = {} if cfg.widths is None else cfg.widths.build().factors(specs)
         learnt = {label: groups.get(label) for label in jax.tree.leaves(labels)}
         if learnt.keys() <= {DEFAULT}:
             links += self._links(specs, None, factors)
@@ -99,16 +99,14 @@ class Learner:
         cfg, own = self.cfg, None if group is None else group.cfg
         rule, schedule, weight_decay, factor = cfg.rule, cfg.schedule, cfg.weight_decay, 1.0
         if own is not None:
-            rule, schedule = own.rule or rule, own.schedule or schedule
+            rule = rule if own.rule is None else own.rule
+            schedule = schedule if own.schedule is None else own.schedule
             weight_decay = cfg.weight_decay if own.weight_decay is None else own.weight_decay
             factor = own.learning_rate_factor
         links: list[object] = [made(rule, specs)]
         if factors:
-            links.append(
-                optax.stateless(
-                    lambda updates, _: scaled(updates, {path: each.learning_rate for path, each in factors.items()})
-                )
-            )
+            rates = {path: each.learning_rate for path, each in factors.items()}
+            links.append(optax.stateless(lambda updates, _: scaled(updates, rates)))
         if weight_decay:
             links.append(optax.add_decayed_weights(weight_decay, mask=decay_mask(specs, cfg.stacking_axes)))
         links.append(scale_by_learning_rate(schedule.build(), factor=factor))
