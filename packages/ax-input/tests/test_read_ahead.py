@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -127,11 +128,11 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a script in a process of its own: its workers import it, which they can't a test module that pytest imported."""
     path = folder / "script.py"
     path.write_text(PREAMBLE + script)
-    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=True)
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
 
 
 PREAMBLE = """
-import multiprocessing, time
+import multiprocessing, os, signal, time
 import numpy as np
 from ax_input import BatchStream, Ledger, MemoryDocuments, Packing, ReadAhead, Rows, StalledError
 
@@ -159,7 +160,10 @@ def stream(documents, **read_ahead):
 
 
 def test_workers(tmp_path: Path) -> None:
-    """They give what a thread gives. One that hangs is named and killed, and one may go on after the batch that it hung at."""
+    """They give what a thread gives, one that hangs is named and killed, and one may go on after the batch that it hung at.
+
+    When the process whose workers they are is killed, they go.
+    """
     script = """
 def same(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
@@ -184,11 +188,14 @@ if __name__ == "__main__":
     shared.set_state(alone.get_state())
     for _ in range(5):
         assert same(next(alone), next(shared))
-    shared.close()
-    assert not multiprocessing.active_children()
+    print("workers", *[child.pid for child in multiprocessing.active_children()], flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
     result = run(script, tmp_path)
-    lines = result.stdout.splitlines()
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    *lines, workers = result.stdout.splitlines()
+    processes = [int(process) for process in workers.split()[1:]]
+    assert len(processes) == 2
     assert lines[0].startswith("batch 3 didn't come within 3 s. Worker 1 of 2 (process ")
     assert lines[1].endswith("(most recent call first):")
     assert lines[2].endswith("in wait_for_a_disk_that_is_gone")
@@ -196,3 +203,17 @@ if __name__ == "__main__":
     assert "  row 0: text: corpus/12.txt, document 12, tokens 0 to 32, epoch 0" in lines
     assert 3 <= float(lines[-1].split()[-1]) < 30
     assert "Traceback" not in result.stderr
+    deadline = time.monotonic() + 20
+    while any(map(is_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, processes))
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # In a container without an init, what is dead but was not waited for stays in the table.
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -15,6 +15,8 @@ import faulthandler
 import multiprocessing
 import os
 import queue
+import re
+import signal
 import sys
 import tempfile
 import threading
@@ -124,7 +126,8 @@ class Reader:
             # Below this size a copy costs less than a piece of shared memory, which has to be made and cleared away.
             options = grain.experimental.DatasetOptions(min_shm_size=_SHARED_BYTES)
             dataset = grain.experimental.WithOptionsIterDataset(dataset, options).mp_prefetch(
-                grain.MultiprocessingOptions(cfg.num_workers, per_worker_buffer_size=cfg.num_batches)
+                grain.MultiprocessingOptions(cfg.num_workers, per_worker_buffer_size=cfg.num_batches),
+                worker_init_fn=_become_worker,
             )
         ready: queue.Queue[_Delivery] = queue.Queue(maxsize=cfg.num_batches)
         ended = threading.Event()
@@ -193,6 +196,19 @@ def _parse_flags() -> None:
         flags.FLAGS.mark_as_parsed()
 
 
+def _become_worker(index: int, count: int) -> None:  # noqa: ARG001  # Grain says which, to whom it doesn't matter
+    """In a worker process: it goes when its parent does, also when that is killed; an interrupt at a terminal is the parent's affair."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def leave_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _deliver(iterator: _Iterator, ready: queue.Queue[_Delivery], ended: threading.Event) -> None:
     """The thread: from Grain into the queue. It knows nothing of the ``Reader``, so that one that is forgotten can go."""
     while not ended.is_set():
@@ -226,8 +242,8 @@ def _stack_of_reading(dumps: str) -> str:
     """The last whole stack of the thread that reads, the call made last first, up to where reading began."""
     for dump in reversed(dumps.split("Timeout (")):  # the last may be half written
         for thread in dump.partition("\n")[2].split("\n\n"):
-            calls, reads, _ = thread.partition(f'File "{__file__}"')
-            if reads:
+            calls, *reading = re.split(rf'File "{re.escape(__file__)}", line \d+ in __getitem__', thread, maxsplit=1)
+            if reading:
                 return calls.rstrip()
     return ""
 
