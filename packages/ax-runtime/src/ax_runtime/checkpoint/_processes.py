@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 _BARRIER_MS = 20 * 60 * 1000
 """As long as Orbax waits. Where a process is gone, the coordination service ends the wait sooner."""
@@ -44,7 +44,7 @@ def of_first(number: int) -> int:
         return number
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
-    return int(broadcast_one_to_all(np.int32(number)))
+    return int(broadcast_one_to_all(jnp.int32(number)))
 
 
 def is_true_anywhere(found: bool) -> bool:
@@ -53,4 +53,4 @@ def is_true_anywhere(found: bool) -> bool:
         return found
     from jax.experimental.multihost_utils import process_allgather
 
-    return bool(np.any(process_allgather(np.bool_(found))))
+    return bool(process_allgather(jnp.bool_(found)).any())
