@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from ._document import Document
-from ._errors import DataError
+from ._encoders import checked_ids
 from ._holdout import content_digest
 from .protocols import Tokenizer
 
@@ -35,13 +35,7 @@ class TokenStore:
     def append(self, document: Document) -> None:
         """Tokenise ``document`` and keep the tokens."""
         data = document.text.encode("utf-8")
-        ids = np.asarray(self._tokenizer.encode(document.text))
-        vocab_size = self._tokenizer.vocab_size
-        if ids.ndim != 1 or (ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size):
-            raise DataError(
-                f"{document.origin}: wanted ids of shape [T] in [0, {vocab_size}) from {type(self._tokenizer).__name__}, got "
-                f"shape {list(ids.shape)}, {ids.min()} to {ids.max()}"
-            )
+        ids = checked_ids(self._tokenizer.encode(document.text), self._tokenizer, document.origin)
         self._tokens.frombytes(ids.astype(np.dtype(self._tokens.typecode)).tobytes())
         self._ends.append(len(self._tokens))
         self._num_bytes.append(len(data))
