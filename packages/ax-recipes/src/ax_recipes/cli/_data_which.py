@@ -23,7 +23,7 @@ def which(run: Path, *, step: int, text: bool) -> None:
         )
     ledger = data.ledger
     batch = ledger.batch_at(batches_before(run / "metrics.jsonl", step))
-    targets = ledger.read(batch)["targets"]
+    targets = ledger.read(batch)["targets"] if text else None
     console = Console()
     console.print(f"step {step} of {run}: batch {batch}", highlight=False, markup=False, soft_wrap=True)
     row = -1
@@ -37,7 +37,7 @@ def which(run: Path, *, step: int, text: bool) -> None:
             highlight=False,
             soft_wrap=True,
         )
-        if text:
+        if targets is not None:
             ids = targets[span.row, span.offset : span.offset + span.end - span.begin]
             console.print(f"    {experiment.tokenizer.decode(ids)!r}", highlight=False, markup=False, soft_wrap=True)
 
