@@ -4,8 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from ax_input import ByteTokenizer
-from ax_input.testing import check_batch_stream, check_corpus, check_source, check_token_documents, check_tokenizer
+from ax_input import ByteTokenizer, ChatEncoder, PreferenceEncoder, Record, TextEncoder
+from ax_input.testing import (
+    check_batch_stream,
+    check_corpus,
+    check_encoder,
+    check_source,
+    check_token_documents,
+    check_tokenizer,
+)
 
 
 class Counting:
@@ -232,3 +239,56 @@ def test_check_tokenizer(fault: str, message: str) -> None:
 
 def test_check_tokenizer_lossy() -> None:
     check_tokenizer(Broken("lower"), lossless=False)
+
+
+class Backwards:
+    """A stranger's encoder: the letters of a text, the last first; ``fault`` names what it does wrong."""
+
+    fields = ("text",)
+
+    def __init__(self, fault: str = "") -> None:
+        self._fault = fault
+        self._calls = 0
+        self.identity = "" if fault == "nameless" else "backwards"
+        self.dtypes = {"letters" if fault == "others" else "tokens": np.dtype("u1" if fault == "narrow" else "<u2")}
+
+    def __call__(self, record: Record, /) -> tuple[Mapping[str, np.ndarray], int]:
+        text = record.text("text")[::-1]
+        self._calls += self._fault == "moody"
+        tokens = np.array([ord(letter) + self._calls for letter in text], np.int32)
+        if self._fault == "silent":
+            tokens = tokens[:0]
+        if self._fault == "long":
+            tokens = tokens.astype(np.int64)
+        more = {"weights": tokens} if self._fault == "more" else {}
+        return {"tokens": tokens[None] if self._fault == "deep" else tokens, **more}, len(text)
+
+
+RECORDS = [Record({"text": "grün"}, "colours"), Record({"text": "東京"}, "cities")]
+
+
+def test_check_encoder_accepts_strangers_and_ours() -> None:
+    check_encoder(Backwards(), RECORDS)
+    check_encoder(TextEncoder.Config().build(tokenizer=ByteTokenizer()), RECORDS)
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    check_encoder(ChatEncoder.Config().build(tokenizer=ByteTokenizer()), [Record({"messages": messages}, "chats")])
+    pair = Record({"prompt": "1+1=", "chosen": "2", "rejected": "3"}, "pairs")
+    check_encoder(PreferenceEncoder.Config().build(tokenizer=ByteTokenizer()), [pair])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nameless", "the identity is empty"),
+        ("others", "no tokens among the arrays"),
+        ("narrow", "cities: 'tokens' doesn't survive as uint8"),
+        ("moody", "another document when encoded again"),
+        ("silent", "no tokens in any record"),
+        ("long", "tokens are int64, wanted int32"),
+        ("more", r"\['tokens', 'weights'\], told \['tokens'\]"),
+        ("deep", r"wanted \[T\] each"),
+    ],
+)
+def test_check_encoder(fault: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_encoder(Backwards(fault), RECORDS)

@@ -6,12 +6,14 @@ Each kit is a function that raises AssertionError with what was wrong. None need
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from .protocols import Corpus, Source, SupportsParts, TokenDocuments, Tokenizer
+from ._record import Record
+from .protocols import Corpus, Encoder, Source, SupportsParts, TokenDocuments, Tokenizer
 
 T = TypeVar("T")
 
@@ -147,6 +149,36 @@ def check_token_documents(documents: TokenDocuments, *, max_documents: int = 64)
                 whole = {name: array[begin:end] for name, array in document.items()}
                 assert _equal(part, whole), f"{origin}: tokens {begin} to {end} are not that part of the whole"
     assert documents.fingerprint == fingerprint, "the fingerprint changed by reading"
+
+
+def check_encoder(encoder: Encoder, records: Sequence[Record]) -> None:
+    """Documents are of the arrays that are told, fit how they are kept, and are the same every time, in other processes too.
+
+    ``records``: some that it can encode, in one of which it must find tokens.
+    """
+    assert encoder.identity, "the identity is empty: encoders couldn't be told apart"
+    assert encoder.fields, "no fields are looked at: a text without fields has nowhere to go"
+    assert "tokens" in encoder.dtypes, f"no tokens among the arrays {sorted(encoder.dtypes)}"
+    travelled = pickle.loads(pickle.dumps(encoder))
+    assert travelled.identity == encoder.identity, "the identity changes on the way to another process"
+    found = 0
+    for record in records:
+        arrays, num_bytes = encoder(record)
+        assert arrays.keys() == encoder.dtypes.keys(), (
+            f"{record.origin}: {sorted(arrays)}, told {sorted(encoder.dtypes)}"
+        )
+        assert num_bytes >= 0, f"{record.origin}: stands for {num_bytes} bytes"
+        shapes = {name: array.shape for name, array in arrays.items()}
+        assert {len(shape) for shape in shapes.values()} == {1}, f"{record.origin}: wanted [T] each, got {shapes}"
+        assert len(set(shapes.values())) == 1, f"{record.origin}: arrays of different lengths: {shapes}"
+        assert arrays["tokens"].dtype == np.int32, f"{record.origin}: tokens are {arrays['tokens'].dtype}, wanted int32"
+        for name, array in arrays.items():
+            kept = array.astype(encoder.dtypes[name])
+            assert np.array_equal(kept, array), f"{record.origin}: {name!r} doesn't survive as {encoder.dtypes[name]}"
+        for other in (encoder, travelled):
+            assert _equal(other(record)[0], arrays), f"{record.origin}: another document when encoded again"
+        found += len(arrays["tokens"])
+    assert found, "no tokens in any record"
 
 
 def check_corpus(corpus: Corpus, *, max_documents: int = 64) -> None:
