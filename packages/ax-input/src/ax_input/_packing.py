@@ -215,7 +215,9 @@ def _stream(sizes: np.ndarray, seq_length: int) -> PackingIndex:
     """A span begins where a document or a row does."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
-    starts = np.union1d(ends - sizes, np.arange(0, total, seq_length))
+    # Two sequences in order, merged: which is what a stable sort finds out.
+    starts = np.sort(np.concatenate([ends - sizes, np.arange(0, total, seq_length)]), kind="stable")
+    starts = starts[np.diff(starts, append=total) > 0]
     documents = np.searchsorted(ends, starts, side="right")
     num_rows = -(-total // seq_length)
     return PackingIndex(
