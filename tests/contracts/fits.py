@@ -29,6 +29,7 @@ from ax_inference import Sampler
 from ax_inference.protocols import Cache, Decoder
 from ax_input import (
     ByteTokenizer,
+    ChatEncoder,
     Concatenated,
     ExampleStream,
     FillInTheMiddle,
@@ -37,6 +38,7 @@ from ax_input import (
     MemoryDocuments,
     MemorySource,
     ParquetSource,
+    PreferenceEncoder,
     PreparedCorpus,
     PreparedText,
     TextCorpus,
@@ -329,6 +331,8 @@ SUPPORT_MARKS: Stored[SupportsMarks] = {
 
 ENCODERS: Built[Encoder] = {
     "ax_input.TextEncoder": lambda: TextEncoder.Config().build(tokenizer=ByteTokenizer()),
+    "ax_input.ChatEncoder": lambda: ChatEncoder.Config().build(tokenizer=ByteTokenizer()),
+    "ax_input.PreferenceEncoder": lambda: PreferenceEncoder.Config().build(tokenizer=ByteTokenizer()),
     "strangers.LengthEncoder": LengthEncoder,
 }
 

@@ -18,8 +18,15 @@ from ax_config import Config, setting
 from ax_config.protocols import Buildable
 from ax_config.testing import check_config
 from ax_inference.testing import check_decoder
-from ax_input import ByteTokenizer, HuggingFaceTokenizer, Packing, Rows, prepare_corpus
-from ax_input.testing import check_batch_stream, check_corpus, check_source, check_token_documents, check_tokenizer
+from ax_input import ByteTokenizer, HuggingFaceTokenizer, MemorySource, Packing, Rows, prepare_corpus
+from ax_input.testing import (
+    check_batch_stream,
+    check_corpus,
+    check_encoder,
+    check_source,
+    check_token_documents,
+    check_tokenizer,
+)
 from ax_layers import AllToAll, GatedExperts, Module, functional
 from ax_layers.protocols import ArrayTree, OutputHead, Routing
 from ax_layers.testing import (
@@ -129,8 +136,11 @@ def test_supports_marks(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", fits.ENCODERS)
 def test_encoder(name: str, tmp_path: Path) -> None:
-    encoder = fits.ENCODERS[name]()
-    corpus = prepare_corpus([small.CORPUS], tmp_path, tokenizer=ByteTokenizer(), encoder=encoder)
+    messages = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    fields = {"text": "some", "messages": messages, "prompt": "2+2=", "chosen": "4", "rejected": "5"}
+    encoder, records = fits.ENCODERS[name](), MemorySource([fields, fields])
+    check_encoder(encoder, [records[0]])
+    corpus = prepare_corpus([records], tmp_path, tokenizer=ByteTokenizer(), encoder=encoder)
     check_token_documents(corpus)
     assert set(corpus[0]) == set(encoder.dtypes)
 
