@@ -5,6 +5,7 @@ from ._catalogue import Recipe as Recipe
 from ._catalogue import effective as effective
 from ._catalogue import goldens as goldens
 from ._catalogue import recipe as recipe
+from ._evaluation import Evaluation as Evaluation
 from ._experiment import Experiment as Experiment
 from ._experiment import ExperimentError as ExperimentError
 from ._experiment import Plan as Plan

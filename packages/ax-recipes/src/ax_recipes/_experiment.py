@@ -34,6 +34,7 @@ from ax_runtime.protocols import Stop
 from ax_trainer import ProfilerWindows
 from ax_trainer.protocols import Hook, MetricSink
 
+from ._evaluation import Evaluation, bits_per_byte
 from .protocols import LanguageModel, Loop, Outcome, Pipeline, Placement, StateStore
 
 Tree = TypeVar("Tree")
@@ -85,6 +86,9 @@ class Experiment:
         mesh: Buildable[Placement] = field(default_factory=Mesh.Config)
         checkpoints: Buildable[StateStore] = field(default_factory=OrbaxCheckpointer.Config)
         max_validation_batches: int | None = field(default=None, help="how many to evaluate on; None means all")
+        evaluations: dict[str, Buildable[Evaluation]] = field(
+            default_factory=dict, help="what else is evaluated on, by the name that it is reported under"
+        )
         sinks: Buildable[MetricSink] | tuple[Buildable[MetricSink], ...] = field(
             default=(), help="where metrics go beside the folder's own files: one, or several; built with the folder"
         )
@@ -116,12 +120,21 @@ class Experiment:
         self._sinks, self._hooks = tuple(more_sinks), tuple(hooks)
         self._on_read, self._on_plan = on_read, on_plan
         self._data: Pipeline | None = None
+        self._evaluations: Mapping[str, Evaluation] = {}
+        if "validation" in cfg.evaluations:
+            raise ExperimentError(
+                "evaluations: 'validation' is the held-out part of the training data; choose another name"
+            )
 
     def read(self) -> Pipeline:
         """Read the data, once. ``run`` does so too; to do it before shows what is wrong with it before a folder is made."""
         if self._data is None:
             shard = {} if jax.process_count() == 1 else _shard()
             self._data = self.cfg.input.build(tokenizer=self.tokenizer, on_progress=self._on_read, **shard)
+            self._evaluations = {
+                name: evaluation.build(tokenizer=self.tokenizer, **shard)
+                for name, evaluation in self.cfg.evaluations.items()
+            }
         return self._data
 
     def run(self, folder: Path, stop: Stop, /) -> None:
@@ -134,23 +147,21 @@ class Experiment:
         plan = self._plan(data)
         if self._on_plan is not None:
             self._on_plan(plan)
-        bytes_per_token = data.bytes_per_token
-
-        def bits_per_byte(metrics: Mapping[str, float]) -> float:
-            return metrics["loss"] / math.log(2) / bytes_per_token
-
         with closing(cfg.checkpoints.build(folder=folder / "checkpoints")) as checkpointer:
             trainer = cfg.trainer.build(
                 num_steps=cfg.num_steps,
                 model=as_model(self.model, sharder=mesh, per_layer=cfg.per_layer_metrics),
                 partitioner=mesh,
                 batches=data.train(),
-                evaluators={"validation": Evaluator(lambda: data.validation(max_batches=cfg.max_validation_batches))},
+                evaluators={
+                    "validation": Evaluator(lambda: data.validation(max_batches=cfg.max_validation_batches)),
+                    **{name: evaluation.evaluator() for name, evaluation in self._evaluations.items()},
+                },
                 checkpointer=checkpointer,
                 sinks=self._open_sinks(folder),
                 hooks=self._all_hooks(folder),
                 stop=stop,
-                derive={"bits_per_byte": bits_per_byte},
+                derive={"bits_per_byte": bits_per_byte(data)},
                 tokens_per_step=plan.tokens_per_step,
                 flops_per_step=plan.tokens_per_step * plan.flops_per_token,
                 peak_flops=plan.peak_flops,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic
 
 import jax
 
 from ._average import averaged
-from ._logbook import Values, WeightedMeans
+from ._logbook import Derive, Values, WeightedMeans
 from ._state import TrainState, keys_of
 from ._step import eval_step
 from .protocols import HostBatch, Model, Params, Partitioner
@@ -30,6 +30,8 @@ class Evaluator:
     """Evaluate before the first step, too."""
     averaged: bool = False
     """Evaluate the averaged parameters (see ``averaged``), not those of the last step."""
+    derive: Derive = field(default_factory=dict)
+    """Values computed from its metrics, in place of those of the same names that the trainer computes."""
 
 
 class Evaluations(Generic[Params]):
@@ -88,7 +90,8 @@ class Evaluations(Generic[Params]):
                 f"evaluator {name!r} gave no batch at step {int(state.step)}; give it data or leave it out"
             )
         means.add(last)
-        return means.result()
+        values = means.result()
+        return {**values, **{name: function(values) for name, function in evaluator.derive.items()}}
 
 
 def is_due(step: int, every: int | None) -> bool:

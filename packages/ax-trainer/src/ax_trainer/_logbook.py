@@ -53,8 +53,9 @@ class Logbook:
             sink.rewind(step)
 
     def report(self, step: int, group: str, values: Values) -> None:
-        """Write the model's metrics under ``group``, and what derives from them."""
-        self.write(step, group, {**values, **{name: function(values) for name, function in self._derive.items()}})
+        """Write the model's metrics under ``group``, and what derives from them; an evaluator may have derived it already."""
+        derived = {name: function(values) for name, function in self._derive.items() if name not in values}
+        self.write(step, group, {**values, **derived})
 
     def report_evaluation(self, step: int, evaluator: str, values: Values) -> None:
         """``report``, of what an evaluator found.
