@@ -73,23 +73,22 @@ def test_as_much_lies_ready_as_was_asked(num_batches: int) -> None:
 
 
 def test_a_thread_that_hangs_is_found_out() -> None:
-    reader = reading(0, deadline_seconds=0.3).read(Hanging(hangs_at=2))
+    reader = reading(0, deadline_seconds=1.0).read(Hanging(hangs_at=2))
     for i in range(2):
         assert reader.next(f"item {i}", no_parts)["item"][0] == i
     start = time.monotonic()
-    with pytest.raises(
-        StalledError, match=r"item 2 didn't come within 0\.3 s\. The thread that reads stands at:"
-    ) as info:
+    with pytest.raises(StalledError, match=r"item 2 didn't come within 1 s\. The thread that reads stands at:") as info:
         reader.next("item 2", lambda: [f"part {i}" for i in range(11)])
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert "wait_for_a_disk_that_is_gone" in info.value.stack
     assert "time.sleep(600)" in info.value.stack
     assert str(info.value).endswith(
         "It was to read:\n  part 0\n" + "".join(f"  part {i}\n" for i in range(1, 8)) + "  and 3 more"
     )
     assert str(pickle.loads(pickle.dumps(info.value))) == str(info.value)
+    start = time.monotonic()
     reader.close()
-    assert time.monotonic() - start < 5  # it isn't waited for
+    assert time.monotonic() - start < 4  # it isn't waited for
 
 
 def test_an_error_says_what_was_read() -> None:
