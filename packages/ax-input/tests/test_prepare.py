@@ -285,6 +285,13 @@ def test_damage_is_found(tmp_path: Path) -> None:
     np.save(tmp_path / "out" / "digests.npy", digests)
     with pytest.raises(BadRecordError, match=r":4: corrupt: not what was prepared"):
         PreparedCorpus(tmp_path / "out").verify()
+    several = prepare(tmp_path / "corpus", tmp_path / "several", shard_bytes=5_000)
+    first = several.manifest["shards"][0]["documents"]
+    digests = np.load(tmp_path / "several" / "digests.npy")
+    digests[first + 1, 0] ^= 1
+    np.save(tmp_path / "several" / "digests.npy", digests)
+    with pytest.raises(BadRecordError, match=r"shard-00001\.arrayrecord:2: corrupt"):
+        PreparedCorpus(tmp_path / "several").verify()
 
 
 def test_what_lies_nowhere_is_read_all_the_same(tmp_path: Path) -> None:

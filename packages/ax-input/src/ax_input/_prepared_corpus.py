@@ -83,7 +83,11 @@ class PreparedCorpus:
         """The arrays of a document from ``begin`` to ``end``; nothing else is read."""
         shard = bisect.bisect_right(self._ends, index)
         place = int(self._places[index])
-        data = self._record(shard, index) if place == NOWHERE else self._maps.get(shard) or self._map(shard)
+        data: bytes | mmap.mmap
+        if place == NOWHERE:
+            data = self._record(shard, index)
+        else:
+            data = self._maps.get(shard) or self._map(shard)
         length = int(self._lengths[index])
         arrays: dict[str, np.ndarray] = {}
         start = 0
@@ -103,7 +107,9 @@ class PreparedCorpus:
             mapped_record = b"".join(arrays[name].astype(dtype).tobytes() for name, dtype in self._dtypes.items())
             if not content_digest(record) == content_digest(mapped_record) == self.digests[index].tobytes():
                 detail = "not what was prepared: prepare the corpus anew"
-                raise BadRecordError(str(self._shard_path(shard)), index + 1, Reason.CORRUPT, detail)
+                raise BadRecordError(
+                    str(self._shard_path(shard)), self._number(shard, index) + 1, Reason.CORRUPT, detail
+                )
 
     @property
     def lengths(self) -> np.ndarray:
@@ -155,7 +161,11 @@ class PreparedCorpus:
         """All bytes of a document, by the format's own reader."""
         if shard not in self._readers:
             self._readers[shard] = ArrayRecordFile(self._shard_path(shard))
-        return self._readers[shard][index - (self._ends[shard - 1] if shard else 0)]
+        return self._readers[shard][self._number(shard, index)]
+
+    def _number(self, shard: int, index: int) -> int:
+        """The record of its shard that a document is."""
+        return index - (self._ends[shard - 1] if shard else 0)
 
     def _shard_path(self, shard: int) -> Path:
         return self.folder / str(self.manifest["shards"][shard]["file"])
