@@ -83,11 +83,7 @@ class PreparedCorpus:
         """The arrays of a document from ``begin`` to ``end``; nothing else is read."""
         shard = bisect.bisect_right(self._ends, index)
         place = int(self._places[index])
-        data: bytes | mmap.mmap
-        if place == NOWHERE:
-            data = self._record(shard, index)
-        else:
-            data = self._maps.get(shard) or self._map(shard)
+        data = self._record(shard, index) if place == NOWHERE else self._maps.get(shard) or self._map(shard)
         length = int(self._lengths[index])
         arrays: dict[str, np.ndarray] = {}
         start = 0
