@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 _SAMPLE_TOKENS = 200  # with the prompt within the length that the small recipes train on
 _SAMPLE_TEMPERATURE = 0.6
+_ENDS = {
+    "data": "the data ended",
+    "plateau": "training got no better and ended",
+    "tokens": "the budget's tokens were used up",
+    "epochs": "the budget's epochs were over",
+    "seconds": "the budget's time was up",
+}
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,8 @@ class TrainCommand:
             console.print(draw(train, validation, width=console.width), highlight=False, markup=False)
         if not display.num_steps_shown:
             console.print(f"nothing left to do: the run is at step {outcome.step}; go on with a larger --steps")
-        if outcome.why == "data":
-            console.print(f"the data ended at step {outcome.step}")
+        if outcome.why in _ENDS:
+            console.print(f"{_ENDS[outcome.why]} at step {outcome.step}")
         console.print(f"checkpoint  {folder / 'checkpoints' / str(outcome.step)}", highlight=False, soft_wrap=True)
         console.print(
             f"metrics     {folder / 'metrics.jsonl'}   (tensorboard --logdir {folder})", highlight=False, soft_wrap=True
