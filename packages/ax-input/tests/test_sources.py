@@ -269,6 +269,15 @@ def test_values_in_memory() -> None:
         source[1].text("text")
 
 
+def test_urls_of_files_here(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.md").write_text("")
+    (file,) = find_files([f"file://{tmp_path}/a.txt"]).paths
+    assert open_source(file)[0] == Document("one", f"file://{tmp_path}/a.txt")
+    found = find_files([f"file://{tmp_path}"])
+    assert ([file.name for file in found.paths], [file.name for file in found.empty]) == (["a.txt"], ["b.md"])
+
+
 def test_remote_files() -> None:
     memory = fsspec.filesystem("memory")
     table = pyarrow.table({"text": ["a row"]})

@@ -106,7 +106,9 @@ def _walk(root: Path, excluded: frozenset[str], endings: tuple[str, ...]) -> Ite
 
 def _is_empty(file: File) -> bool:
     # What can't be asked (a broken link, say) is not empty: reading it will tell what is wrong.
-    return size_of(file) == 0 and not (isinstance(file, Path) and not file.exists())
+    if isinstance(file, Path):
+        return file.exists() and size_of(file) == 0
+    return file.size == 0
 
 
 def _missing(path: Path) -> str:

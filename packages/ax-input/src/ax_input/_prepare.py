@@ -120,7 +120,7 @@ def _state(origin: Origin) -> _SourceState:
             modified = 0
         return _SourceState(str(origin), size_of(origin), modified)
     if isinstance(origin, File):
-        return _SourceState(str(origin), origin.size, 0)
+        return _SourceState(str(origin), size_of(origin), 0)
     try:
         name = origin[0].path if len(origin) else "memory"
     except BadRecordError as error:

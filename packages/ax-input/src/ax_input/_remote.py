@@ -23,7 +23,8 @@ class RemoteFile:
     """A file by its URL. Needs the extra ``ax-input[remote]``, and what fsspec asks for the protocol (``s3fs``, ``gcsfs``)."""
 
     url: str
-    size: int
+    size: int | None
+    """Bytes; None when nobody says."""
 
     @property
     def name(self) -> str:
@@ -57,7 +58,7 @@ def is_url(path: str) -> bool:
 def size_of(file: File) -> int:
     """The bytes of a file; 0 when it can't be told, for reading it will tell what is wrong."""
     if isinstance(file, RemoteFile):
-        return file.size
+        return file.size or 0
     try:
         return file.stat().st_size
     except OSError:
@@ -76,16 +77,17 @@ def find_remote(url: str, endings: tuple[str, ...]) -> Iterator[RemoteFile]:
     try:
         system, root = fsspec.core.url_to_fs(url)
         found: dict[str, dict[str, Any]] = system.find(root, detail=True)
+        if list(found) == [root] and not found[root]:  # what some give for a path that is a file
+            found[root] = system.info(root)
     except (OSError, ImportError, ValueError) as error:
         raise DataError(f"{url}: can't be reached: {error}") from error
     if not found:
         raise DataError(f"{url}: no such file or folder")
     for path, info in sorted(found.items()):
         inside = posixpath.relpath(path, root)
-        named = inside == "."
         hidden = any(part.startswith(".") for part in inside.split("/"))
-        if named or (not hidden and path.lower().endswith(endings)):
-            yield RemoteFile(system.unstrip_protocol(path), int(info["size"] or 0))
+        if inside == "." or (not hidden and path.lower().endswith(endings)):
+            yield RemoteFile(system.unstrip_protocol(path), info.get("size"))
 
 
 def local_copy_needed(file: RemoteFile, what: str) -> DataError:
