@@ -270,6 +270,18 @@ def input_speed(session: nox.Session) -> None:
 
 
 @nox.session(requires=["build"], python=interpreter("3.13", "3.12"), default=False)
+def peers(session: nox.Session) -> None:
+    """A training step beside pure JAX's, MaxText's and PyTorch's. Not by default: it installs them all; needs 16 GB, and quiet."""
+    install(session, ["ax-recipes"], *group("peers"))
+    maxtext = Path(session.create_tmp(), "maxtext")  # of its own: it imports PyTorch where there is one
+    session.run("python", "-m", "venv", "--clear", str(maxtext))
+    python = str(maxtext / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "-q", *group("peers_maxtext"), external=True)
+    environment = {"PYTHONPATH": None, "PYTHONSAFEPATH": None}
+    session.run("python", "benchmarks/peers.py", "--maxtext", python, *session.posargs, env=environment)
+
+
+@nox.session(requires=["build"], python=interpreter("3.13", "3.12"), default=False)
 def chips(session: nox.Session) -> None:
     """The real compilers for TPUs and GPUs that nobody here has. Not by default: it installs a gigabyte of them."""
     install(session, ["ax-recipes"], *group("chips"))

@@ -22,7 +22,7 @@ TOGETHER = {
     "tests/matrix": ".",
     "tests/report": ".",
     "tests/typed": ".",
-    "benchmarks": ".",
+    "benchmarks": "benchmarks",
 }
 WORKSPACE = ["noxfile.py", "tools", "tests/seeded", "tests/wheels"]
 
