@@ -54,13 +54,16 @@ def _run(folder: Path, *, peak: float = 4e-3, scale: float = 1.0) -> Path:
     config = override(recipe("tiny")(num_steps=4), [f"trainer.optimizer.schedule.peak_value={peak}"])
     with RunFolder(folder, config=dumps(config), environment={"accelerator": "v5e-8"}):
         sink = JsonlSink(folder / "metrics.jsonl")
+        sink.write(0, "speed", {"start": 1.0})
         sink.write(0, "speed", {"compile_seconds": 2.0})
         for step in (1, 2, 3, 4):
             if step == 3:
+                sink.write(2, "speed", {"start": 1.0})
                 sink.write(2, "speed", {"compile_seconds": 1.0})
             loss = math.nan if step == 3 else scale * 8 / step
             sink.write(step, "train", {"loss": loss, "num_targets": 100.0, "learning_rate/head": 0.1, "load/0": step})
             sink.write(step, "speed", {"step_seconds": 0.5, "tokens_per_second": 200.0, "mfu": 0.25})
+        sink.write(3, "speed", {"compile_seconds": 1.0})  # of another program
         sink.write(2, "validation", {"loss": 4.5})
         sink.write(4, "validation", {"loss": 5.0})
         sink.write(2, "goodput", {"share": 0.1, "seconds": 2.0, "step_seconds": 0.2, "compile_seconds": 1.8})

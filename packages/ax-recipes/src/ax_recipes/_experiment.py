@@ -147,6 +147,7 @@ class Experiment:
         plan = self._plan(data)
         if self._on_plan is not None:
             self._on_plan(plan)
+        sinks = self._open_sinks(folder)
         with closing(cfg.checkpoints.build(folder=folder / "checkpoints")) as checkpointer:
             trainer = cfg.trainer.build(
                 num_steps=cfg.num_steps,
@@ -158,8 +159,8 @@ class Experiment:
                     **{name: evaluation.evaluator() for name, evaluation in self._evaluations.items()},
                 },
                 checkpointer=checkpointer,
-                sinks=self._open_sinks(folder),
-                hooks=self._all_hooks(folder),
+                sinks=[*sinks, *self._sinks],
+                hooks=[_Starts(sinks), *self._all_hooks(folder)],
                 stop=stop,
                 derive={"bits_per_byte": bits_per_byte(data)},
                 tokens_per_step=plan.tokens_per_step,
@@ -192,13 +193,13 @@ class Experiment:
 
     def _open_sinks(self, folder: Path) -> Sequence[MetricSink]:
         if jax.process_index() != 0:
-            return []
+            return ()
         from ax_runtime.agent import JsonlSink
         from ax_runtime.tensorboard import TensorBoardSink
 
         more = self.cfg.sinks if isinstance(self.cfg.sinks, tuple) else (self.cfg.sinks,)
         built = [sink.build(folder=folder) for sink in more]
-        return [JsonlSink(folder / "metrics.jsonl"), TensorBoardSink(folder), *built, *self._sinks]
+        return JsonlSink(folder / "metrics.jsonl"), TensorBoardSink(folder), *built
 
     def _plan(self, data: Pipeline) -> Plan:
         batch_size, seq_length = data.batch_shape
@@ -214,6 +215,24 @@ class Experiment:
             peak_measured=peak.measured,
             data=data.report,
         )
+
+
+@final
+class _Starts:
+    """Writes down at which steps processes began. Fits ``Hook`` and ``SupportsStartAndEnd``."""
+
+    def __init__(self, sinks: Sequence[MetricSink]) -> None:
+        self._sinks = sinks
+
+    def on_start(self, step: int, /) -> None:
+        for sink in self._sinks:
+            sink.write(step, "speed", {"start": 1.0})
+
+    def on_step(self, step: int, /) -> None:
+        """Nothing to do."""
+
+    def on_end(self, step: int, /) -> None:
+        """Nothing to do."""
 
 
 def _shard() -> dict[str, int]:

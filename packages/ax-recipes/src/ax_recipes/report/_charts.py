@@ -20,7 +20,7 @@ _MOST_POINTS = 1_000
 """Of a curve: about as many as there are pixels."""
 _DIGITS = 6
 
-_NOT_DRAWN = {("train", "num_targets"), ("speed", "compile_seconds")}
+_NOT_DRAWN = {("train", "num_targets"), ("speed", "compile_seconds"), ("speed", "compile_cached"), ("speed", "start")}
 """Told in tables."""
 
 OWN_GROUPS = ("train", "speed", "goodput", "events", "details")

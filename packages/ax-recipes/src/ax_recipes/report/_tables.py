@@ -66,9 +66,9 @@ def events(run: History) -> list[tuple[int, str]]:
 
 
 def starting_steps(run: History) -> list[int]:
-    """The steps after which a process compiled its program and began; of starts that came to nothing there are none."""
-    compiled = run.curves.get("speed", {}).get("compile_seconds")
-    return [] if compiled is None else [int(step) for step in compiled.steps]
+    """The steps after which a process began to train; of starts that came to nothing there are none."""
+    began = run.curves.get("speed", {}).get("start")
+    return [] if began is None else [int(step) for step in began.steps]
 
 
 def config_differences(runs: Sequence[History]) -> list[tuple[str, list[str | None]]]:
