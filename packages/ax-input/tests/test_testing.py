@@ -21,7 +21,7 @@ class Counting:
     def __init__(self, shard_index: int, shard_count: int, fault: str = "") -> None:
         self._step = 0
         self._rows = slice(shard_index * 4 // shard_count, (shard_index + 1) * 4 // shard_count)
-        self._offset = np.random.default_rng().integers(100) if fault == "random" else 0
+        self._offset = np.random.default_rng().integers(2**40) if fault == "random" else 0
         self._fault = fault
 
     def __next__(self) -> Mapping[str, np.ndarray]:
