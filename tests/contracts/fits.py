@@ -224,6 +224,7 @@ from ax_trainer.protocols import (
     SupportsFirstValues,
     SupportsFreezing,
     SupportsLastStep,
+    SupportsObservation,
     SupportsOptimizerShardings,
     SupportsOrigins,
     SupportsSpecs,
@@ -702,6 +703,11 @@ SPECS: Mapping[str, Spec] = {
 
 SUPPORT_TRAINABLE: Mapping[str, SupportsTrainable] = {
     "ax_layers.ParamSpec": small.PARAM_SPEC,
+}
+
+SUPPORT_OBSERVATION: Built[SupportsObservation[Any]] = {
+    "ax_layers.as_model(CausalLM)": small.lm_model,
+    "ax_layers.as_model(CausalLM), experts": small.moe_model,
 }
 
 SUPPORT_FAN_IN: Mapping[str, SupportsFanIn] = {

@@ -58,6 +58,7 @@ from ax_trainer.protocols import (
     SupportsFirstValues,
     SupportsFreezing,
     SupportsLastStep,
+    SupportsObservation,
     SupportsOrigins,
     SupportsSpecs,
     SupportsStartAndEnd,
@@ -684,6 +685,15 @@ def test_supports_batch_statistics(name: str) -> None:
     model = fits.SUPPORT_BATCH_STATISTICS[name]()
     assert isinstance(model, SupportsBatchStatistics)
     check_batch_statistics(cast("Model[ArrayTree]", model), small.batch())
+
+
+@pytest.mark.parametrize("name", fits.SUPPORT_OBSERVATION)
+def test_supports_observation(name: str) -> None:
+    model = fits.SUPPORT_OBSERVATION[name]()
+    assert isinstance(model, SupportsObservation)
+    params, batch = fits.MODELS[name]().init(jax.random.key(0)), small.batch()
+    seen = model.observations(params, batch, key=jax.random.key(0), train=False)
+    assert {"embedding", "layers/attention.0", "layers/attention.1", "norm"} <= seen.keys()
 
 
 @pytest.mark.parametrize("name", fits.SUPPORT_FAN_IN)
