@@ -691,7 +691,8 @@ def test_supports_batch_statistics(name: str) -> None:
 def test_supports_observation(name: str) -> None:
     model = fits.SUPPORT_OBSERVATION[name]()
     assert isinstance(model, SupportsObservation)
-    params, batch = fits.MODELS[name]().init(jax.random.key(0)), small.batch()
+    params = fits.MODELS[name]().init(jax.random.key(0))
+    batch = {name: jnp.asarray(array) for name, array in small.batch().items()}
     seen = model.observations(params, batch, key=jax.random.key(0), train=False)
     assert {"embedding", "layers/attention.0", "layers/attention.1", "norm"} <= seen.keys()
 
