@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,11 +30,20 @@ def _records(file: Path) -> Iterator[Record]:
             record = b""
 
 
+def _finished(file: Path) -> list[Record]:
+    """The records, once wandb's process has written the last of them, which it does when the run has long returned."""
+    deadline = time.monotonic() + 60
+    while not any(record.HasField("exit") for record in (records := list(_records(file)))):
+        assert time.monotonic() < deadline, [record.WhichOneof("record_type") for record in records]
+        time.sleep(0.05)
+    return records
+
+
 def _runs(folder: Path) -> list[tuple[Record, list[dict[str, float]]]]:
     """Every run by age: how it was begun, and what was logged."""
     runs = []
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime_ns):
-        records = list(_records(file))
+        records = _finished(file)
         (begun,) = [record for record in records if record.HasField("run")]
         logged = [
             {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}

@@ -59,7 +59,7 @@ class WandbSink:
         self._run.log({"step": step, **{f"{name}/{key}": float(value) for key, value in values.items()}})
 
     def close(self) -> None:
-        """End the run, and wait until all of it is written or sent; closing again does nothing."""
+        """End the run; wandb's process writes or sends what is left. Closing again does nothing."""
         if self._run is not None:
             self._run.finish()
             self._run = None
