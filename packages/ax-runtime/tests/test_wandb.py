@@ -33,9 +33,11 @@ def _records(file: Path) -> Iterator[Record]:
 def _finished(file: Path) -> list[Record]:
     """The records, once wandb's process has written the last of them, which it does when the run has long returned."""
     deadline = time.monotonic() + 60
-    while not any(record.HasField("exit") for record in (records := list(_records(file)))):
+    records = list(_records(file))
+    while not any(record.HasField("exit") for record in records):
         assert time.monotonic() < deadline, [record.WhichOneof("record_type") for record in records]
         time.sleep(0.05)
+        records = list(_records(file))
     return records
 
 
