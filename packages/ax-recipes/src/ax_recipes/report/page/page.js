@@ -134,7 +134,7 @@
     const rows = data.runs.flatMap((run, index) => run.starts.map((start) => row(
       [run.name, start.time, start.host, (start.argv || []).join(" ")],
       [runCell(index), make("td", { class: "number" }, (start.time || "").replace("T", " ").replace("+00:00", " UTC")), make("td", {}, start.host || ""),
-        make("td", { class: "mono" }, (start.argv || []).join(" "), ...(start.changes || []).map((line) => make("div", { class: "none" }, line)))])));
+        make("td", { class: "mono command" }, (start.argv || []).join(" "), ...(start.changes || []).map((line) => make("div", { class: "none" }, line)))])));
     fill("starts", ...(rows.length ? [table([{ title: "run" }, { title: "time", number: true }, { title: "host" }, { title: "command" }], rows)] : []));
   }
 
