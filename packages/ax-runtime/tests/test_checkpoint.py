@@ -214,14 +214,15 @@ def test_a_save_blocks_for_the_copy_alone(tmp_path: Path) -> None:
     arrays = {str(i): jnp.asarray(np.random.default_rng(i).standard_normal(500_000, np.float32)) for i in range(10)}
     jax.block_until_ready(arrays)
     checkpointer = _open(tmp_path)
-    seconds = []
+    shares = []
     for step in range(4):
         start = time.perf_counter()
         checkpointer.save(step, arrays, {})
-        seconds.append(time.perf_counter() - start)
+        blocked = time.perf_counter() - start
         checkpointer.wait()
+        shares.append(blocked / (time.perf_counter() - start))
     checkpointer.close()
-    assert min(seconds) < 0.05, seconds  # 20 MB; the minimum, for the machine may be busy.
+    assert min(shares) < 0.3, shares  # of the time until 20 MB are on the disk; the least, for the machine may be busy
 
 
 _SAVER = """
@@ -253,7 +254,11 @@ def test_kill_at_any_moment_leaves_complete_steps(tmp_path: Path) -> None:
         )  # fmt: skip
         assert process.stdout is not None
         line = process.stdout.readline()
-        time.sleep(0.5 + 0.217 * attempt)
+        while (
+            process.poll() is None and max(map(int, filter(str.isdecimal, os.listdir(tmp_path))), default=0) <= before
+        ):
+            time.sleep(0.01)
+        time.sleep(0.1 + 0.217 * attempt)
         process.kill()
         _, stderr = process.communicate()
         assert stderr == ""
