@@ -36,7 +36,7 @@ nox.options.error_on_missing_interpreters = True
 nox.options.sessions = ["lint", "types", "imports", "seeded", "wheels", "tests", "typed", "contracts", "loc", "e2e"]
 
 DIST = ROOT / "dist"
-MANY_COMPILATIONS = {"ax-layers"}
+MANY_COMPILATIONS = {"ax-layers", "ax-trainer"}
 """Packages whose tests take minutes of one core."""
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 each_package = nox.parametrize("package", [nox.param(name, id=name) for name in PACKAGES])

@@ -29,7 +29,12 @@ def start(number: int, folder: Path, *, steps: int) -> list[subprocess.Popen[str
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    paths = filter(None, [str(WORKER.parent), os.environ.get("PYTHONPATH")])
+    env = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
+        "PYTHONPATH": os.pathsep.join(paths),  # the tests' own modules
+    }
     return [
         subprocess.Popen(
             [sys.executable, str(WORKER), port, str(number), str(rank), str(folder), str(steps)],
@@ -43,12 +48,14 @@ def start(number: int, folder: Path, *, steps: int) -> list[subprocess.Popen[str
 
 
 def end(processes: list[subprocess.Popen[str]], folder: Path) -> list[Told]:
-    told: list[Told] = []
-    for rank, process in enumerate(processes):
-        _, stderr = process.communicate(timeout=180)
+    try:
+        said = [process.communicate(timeout=180) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, stderr) in zip(processes, said, strict=True):
         assert process.returncode == 0, stderr
-        told.append(json.loads((folder / f"{rank}.json").read_text()))
-    return told
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(processes))]
 
 
 def test_four_processes_then_two_train_as_one_does(tmp_path: Path) -> None:
