@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import jax
 import numpy as np
 import pytest
+from ax_config import Buildable
+from ax_recipes.protocols import Pipeline
 
 from . import fits, small
 
 
 @pytest.mark.parametrize("name", fits.SUPPORT_BATCH_SHAPES)
 def test_batches_are_as_their_config_says(name: str) -> None:
-    told = fits.SUPPORT_BATCH_SHAPES[name].batch_shapes()
-    assert told == {name: (x.shape, x.dtype) for name, x in small.batch().items()}
+    config = fits.SUPPORT_BATCH_SHAPES[name]
+    pipeline = cast("Buildable[Pipeline]", config).build()
+    assert config.batch_shapes() == {name: (x.shape, x.dtype) for name, x in next(pipeline.train()).items()}
 
 
 @pytest.mark.parametrize("name", fits.SUPPORT_DESCRIPTION)

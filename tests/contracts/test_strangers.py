@@ -94,7 +94,7 @@ def test_a_flax_module_in_our_trainer_is_sharded_by_flaxs_own_names() -> None:
 
 
 @pytest.mark.parametrize("checkpoints", fits.CHECKPOINTERS)
-@pytest.mark.parametrize("data", fits.BATCH_SOURCES)
+@pytest.mark.parametrize("data", [name for name in fits.BATCH_SOURCES if "Example" not in name])  # the model reads text
 def test_our_trainer_resumes_bit_for_bit(data: str, checkpoints: str, tmp_path: Path) -> None:
     whole, parts = ListSink(), ListSink()
     model = FlaxModel(small.VOCAB_SIZE, 16)  # It draws random numbers at every step, which have to be the same ones.
