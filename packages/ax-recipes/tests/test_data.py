@@ -34,7 +34,8 @@ def told(
     with pytest.raises(SystemExit) as ended:
         main()
     captured = capsys.readouterr()
-    return int(ended.value.code or 0), (captured.out + captured.err).splitlines()
+    lines = (captured.out + captured.err).splitlines()
+    return int(ended.value.code or 0), [line for line in lines if line.strip()]
 
 
 def small(*paths: str | Path) -> Experiment.Config:
