@@ -74,6 +74,8 @@ class RunFolder:
         environment: Mapping[str, object] | None = None,
     ) -> None:
         self._path = Path(path).absolute()
+        # Before the folder is locked: git is a process of its own, which must not hold the lock should we be killed now.
+        start = {**_start(packages), **(environment or {})}
         with _explained(self._path):
             self._path.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self._path)
@@ -81,7 +83,7 @@ class RunFolder:
         try:
             with _explained(self._path):
                 changed = self._write_config(config, may_differ)
-                self._record_start(packages, changed, environment or {})
+                self._record(start, changed)
         except BaseException:
             self.close()
             raise
@@ -125,27 +127,25 @@ class RunFolder:
             write_atomically(file, config.encode())
         return changed
 
-    def _record_start(
-        self, packages: Iterable[str], config_changes: list[str], environment: Mapping[str, object]
-    ) -> None:
+    def _record(self, start: Mapping[str, object], config_changes: list[str]) -> None:
         file = self._path / "environment.json"
-        starts = _earlier_starts(file)
-        starts.append(
-            {
-                "time": datetime.now(UTC).isoformat(timespec="seconds"),
-                "pid": os.getpid(),
-                "host": platform.node(),
-                "platform": platform.platform(),
-                "python": platform.python_version(),
-                "argv": sys.argv,
-                "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_VARIABLES)},
-                "packages": _versions(packages),
-                "git": _commit(Path.cwd()),
-                "config_changes": config_changes,
-                **environment,
-            }
-        )
+        starts = [*_earlier_starts(file), {**start, "config_changes": config_changes}]
         write_atomically(file, (json.dumps({"starts": starts}, indent=1) + "\n").encode())
+
+
+def _start(packages: Iterable[str]) -> Mapping[str, object]:
+    """What is recorded of this process."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "argv": sys.argv,
+        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_VARIABLES)},
+        "packages": _versions(packages),
+        "git": _commit(Path.cwd()),
+    }
 
 
 def read_config(folder: str | os.PathLike[str], /) -> Mapping[str, str]:
