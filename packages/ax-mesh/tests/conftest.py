@@ -8,6 +8,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import jax
+from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+settings.register_profile("unhurried", deadline=None)  # how long an example takes says nothing on a busy machine
+settings.load_profile("unhurried")
