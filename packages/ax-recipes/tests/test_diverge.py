@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from ax_recipes import llama
+from ax_recipes._records import Record
 from ax_recipes._transformers import module_pairs
 from ax_recipes.cli import main
 
@@ -38,6 +41,10 @@ def test_a_planted_change_is_found_from_a_record_and_no_other(
     assert code == 1, told
     assert "first divergence: forward/norm at [" in told
 
+    code, told = run(monkeypatch, capsys, *small, "--save", str(tmp_path / "here"))
+    assert (code, "a record's name ends with .npz" in told) == (2, True), told
+    code, told = run(monkeypatch, capsys, str(record), *small, "--set-a", "model.norm.eps=0.1")
+    assert (code, "is a record: no value of it can be set" in told) == (2, True), told
     code, told = run(monkeypatch, capsys, str(text.with_suffix(".npz")), *small)
     assert (code, "is no record that `ax diverge --save` wrote" in told) == (2, True), told
 
@@ -66,3 +73,12 @@ def test_modules_are_paired_by_the_weight_map() -> None:
         },
         "norm": "model.norm",
     }
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float8_e5m2, jnp.float8_e4m3fn, jnp.float32, jnp.int32])
+def test_a_record_comes_back_whatever_its_types(dtype: type, tmp_path: Path) -> None:
+    array = np.asarray(jnp.array([0, 1, -2], dtype))
+    saved = Record({"tokens": np.arange(3)}, {"loss": array})
+    saved.save(tmp_path / "a.npz")
+    (found,) = saved.compare(Record.load(tmp_path / "a.npz"))
+    assert (found.name, found.relative) == ("loss", 0.0)

@@ -57,7 +57,7 @@ class Record:
 
 
 def _known(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float32) if array.dtype.kind == "V" else array
+    return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
 def first_batch(config: Experiment.Config, *, num_rows: int, length: int) -> Batch:

@@ -67,6 +67,7 @@ class DivergeCommand:
 
     def __call__(self) -> None:
         """Compare, print, and leave with 1 if the two part."""
+        self._check()
         if self.cpu_devices is not None:
             import jax
 
@@ -82,6 +83,17 @@ class DivergeCommand:
         if self.save is not None:
             a.save(self.save)
         self._report(console, a, b)
+
+    def _check(self) -> None:
+        """Nothing that was asked for is left out in silence."""
+        for side in filter(None, (self.a, self.b)):
+            fixed = "a record" if side.is_record else "a model of transformers" if side.is_of_transformers else None
+            if fixed is not None and (side.overrides or side.num_devices is not None):
+                raise ExperimentError(
+                    f"{side.name} is {fixed}: no value of it can be set, nor on how many devices it runs"
+                )
+        if self.save is not None and self.save.suffix != ".npz":
+            raise ExperimentError(f"--save {self.save}: a record's name ends with .npz")
 
     def _both(self, other: Side) -> tuple[Record, Record]:
         if other.is_of_transformers:
