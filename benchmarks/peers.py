@@ -38,9 +38,6 @@ import train_step
 from ax_recipes import llama
 from packaging.requirements import Requirement
 
-COMPARED = 5
-"""How many steps' losses."""
-
 
 class Stack(NamedTuple):
     title: str
@@ -48,13 +45,16 @@ class Stack(NamedTuple):
     """The distributions that a user asks an index for; or the dependency group of this workspace that lists them."""
     agrees: float
     """How much its losses may differ from the hand-written step's, relatively."""
+    compared: int = 5
+    """How many steps' losses; the first update is in the third."""
 
 
 STACKS = {
     "ours": Stack("ours", ("ax-recipes",), 1e-4),
     "jax": Stack("pure JAX", ("jax", "optax"), 0.0),
-    # Adam moves a query's weights as far when they are smaller by the attention's scale, which is further in the logits.
-    "maxtext": Stack("MaxText", "peers_maxtext", 2e-2),
+    # Adam moves a query's weights as far when they are smaller by the attention's scale, which is further in the logits, and
+    # from the second update on another path.
+    "maxtext": Stack("MaxText", "peers_maxtext", 1e-2, compared=3),
     "torch": Stack("PyTorch eager", ("torch", "transformers"), 1e-3),
     "torch-compiled": Stack("PyTorch compiled", ("torch", "transformers"), 1e-3),
 }
@@ -146,8 +146,7 @@ def take_turns(workers: list[Worker], steps: int) -> None:
         for worker in workers[turn % len(workers) :] + workers[: turn % len(workers)]:
             worker.step()
             print(f"\rstep {turn + 1} of {steps}, {worker.name:20}", end="", file=sys.stderr, flush=True)
-        if turn < COMPARED:
-            compare_losses(workers)
+        compare_losses(workers)
     print(file=sys.stderr)
 
 
@@ -155,8 +154,9 @@ def compare_losses(workers: list[Worker]) -> None:
     """The last ones, with those of the hand-written step or of whoever stands in for it."""
     reference = next((each for each in workers if each.name == "jax"), workers[0])
     for worker in workers:
-        assert math.isclose(worker.losses[-1], reference.losses[-1], rel_tol=STACKS[worker.name].agrees), (
-            f"step {len(worker.losses)}: losses of {worker.losses[-1]} by {worker.name}, {reference.losses[-1]} by {reference.name}"
+        stack, done = STACKS[worker.name], len(worker.losses)
+        assert done > stack.compared or math.isclose(worker.losses[-1], reference.losses[-1], rel_tol=stack.agrees), (
+            f"step {done}: losses of {worker.losses[-1]} by {worker.name}, {reference.losses[-1]} by {reference.name}"
         )
 
 
@@ -196,7 +196,7 @@ def main() -> None:
     workers: list[Worker] = []
     with tempfile.TemporaryDirectory(prefix="peers-") as folder:
         flops, tokens = write_task(Path(folder), quick=args.quick)
-        peak = ax_mesh.peak_flops(jax.devices()[0]).per_second  # measured before the others come
+        peak = ax_mesh.peak_flops(jax.devices()[0]).per_second
         try:
             for name in args.only:
                 print(f"{name} builds", file=sys.stderr)
@@ -206,6 +206,7 @@ def main() -> None:
         finally:
             for worker in workers:
                 worker.kill()
+    peak = max(peak, ax_mesh.peak_flops(jax.devices()[0]).per_second)  # whatever else the machine did at the beginning
 
     print(f"{os.cpu_count()} CPUs, peak {peak / 1e9:.0f} GFLOP/s of float32, {tokens} tokens a step")
     print(table(results, flops=flops, tokens=tokens, peak=peak))

@@ -100,12 +100,12 @@ QKV = ("query", "key", "value")
 
 
 def small() -> MeshRules:
-    """For models of which every chip can hold a copy: rematerialised where memory is small."""
+    """For models of which every chip can hold a copy: rematerialised where memory is small, or slower than the matmuls."""
     fast = chain(IN_BFLOAT16, data_parallel())
     lean = chain(fast, keeping(matmuls=True))
     return MeshRules(
         rules={
-            "cpu-*": chain(),
+            "cpu-*": keeping(ATTENTION, matmuls=True),
             **dict.fromkeys(_all("h100", "h200", "b200", "gb200", "v5p", "tpu7x", "trn2"), fast),
             **dict.fromkeys(_all("a100", "v4", "v5e", "v6e"), lean),
         }
