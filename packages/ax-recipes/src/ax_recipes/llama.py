@@ -134,7 +134,7 @@ def tiny(*, num_steps: int = 800) -> Experiment.Config:
             checkpoint_every=100,
         ),
         max_validation_batches=16,
-        mesh_rules=mesh_rules.small(),
+        mesh_rules=mesh_rules.tiny(),
     )
 
 

@@ -112,6 +112,11 @@ def small() -> MeshRules:
     )
 
 
+def tiny() -> MeshRules:
+    """``small()``, but that a CPU changes nothing: what one begins with keeps its plain paths for ``--set``."""
+    return MeshRules(rules={**small().rules, "cpu-*": chain()})
+
+
 def llama_2_7b() -> MeshRules:
     """For seven billion parameters and four million tokens a step."""
     return _page(
