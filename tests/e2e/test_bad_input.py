@@ -47,7 +47,7 @@ def test_a_folder_that_belongs_to_another_run_or_to_nobody(ax: Ax, small: Sequen
     ax.run(*small, "--run", "mine")
     before = losses(ax.folder / "mine"), state_digest(ax.folder / "mine", 40)
     ax.refuse(*small, "--run", "mine", "--set", "model.dim=48", match="another config.*model.dim = 32.*model.dim = 48")
-    ax.refuse(*small[:2], "--run", "mine", "--recipe", "llama-60m", match="another config")
+    ax.refuse(*small[:3], "--run", "mine", "--recipe", "llama-60m", match="another config")
     assert (losses(ax.folder / "mine"), state_digest(ax.folder / "mine", 40)) == before
 
     (ax.folder / "file").touch()
