@@ -2,18 +2,19 @@
 
 The model is Llama-style: vocabulary 32,000, width 512, 8 scanned layers, 8 heads of 64, SwiGLU of 1,408, RMSNorm, rotary
 positions, untied; 58.5 M parameters in float32; AdamW, clipped to norm 1; 8 sequences of 256 tokens. Ours is the recipe
-``llama-60m``'s model, as its mesh rules make it on a CPU, in the trainer's compiled step. Theirs is written out below, as one would without any framework, and
-as fast as plain JAX goes without kernels of its own.
+``llama-60m``'s model, as its mesh rules make it on a CPU, in the trainer's compiled step. Theirs is written out below, as
+one would without any framework, and as fast as plain JAX goes without kernels of its own.
 
     python benchmarks/train_step.py            20 steps each, after 2 that don't count
     python benchmarks/train_step.py --quick    a small model and 5 steps: does it still work?
 
-Both start from the same parameters and must give the same losses. What the loop adds to a step, with all that ``ax train``
-writes by default (metrics of every step to JSONL and TensorBoard), is measured with the small model, whose steps are short
-enough to show it: the compiled step alone, and the trainer at it, by turns. Compile time and memory are measured in a fresh process
+Both start from the same parameters and must give the same losses. Compile time and memory are measured in a fresh process
 for each, because the second in a process profits from the first. MFU counts 6 FLOPs per matmul parameter and token (the
 head included, the embedding not) and 12 · layers · heads · head dim · sequence for attention; its peak is the best of this
 machine's own float32 matrix products.
+
+What the loop adds to a step, with all that ``ax train`` writes by default (metrics of every step to JSONL and TensorBoard),
+is measured with the small model, whose steps are short enough to show it: the compiled step alone and the trainer, by turns.
 """
 
 from __future__ import annotations
